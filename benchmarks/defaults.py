@@ -22,7 +22,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, average_precision, ndcg, paired_bootstrap, read_beir, recall
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.types import Doubles
 
 _NOW = Embedder().config

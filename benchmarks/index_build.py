@@ -19,7 +19,7 @@ from speed import Outcome
 
 from ragembed import Embedder
 from ragembed.corpus import draw_pseudo_queries
-from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.postprocess import unit_rows
 
 K, BATCH = 10, 20_000

@@ -23,7 +23,7 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.search import feedback
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.types import Doubles
 
 _MEASURES = ("ndcg@10", "map", "recall@100")

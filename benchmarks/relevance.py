@@ -24,9 +24,8 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, score_rankings
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.search import search as search_module
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.types import Doubles
 
 _DOCUMENTS, _CHARACTERS = 500, 600
@@ -166,7 +165,7 @@ def _language(
         judged = {key: collection.relevance[key] for key in queries}
         return f"{100 * score_rankings(rankings, judged).values['ndcg@10'].mean():.1f}"
 
-    with patch.object(search_module, "unread_share", return_value=0.0):
+    with patch.object(Snapshot, "unread_share", return_value=0.0):
         fixed = quality()
     return [collection.name, texts["language"], quality("lexical"), fixed, quality()]
 
@@ -174,12 +173,12 @@ def _language(
 def _ratio(store: Store, queries: Sequence[str], setting: Setting) -> float:
     """Return the time of queries with relevance divided by that without, one after the other."""
     ratios = []
-    stored = StoreSnapshot.relevance
+    stored = Snapshot.relevance
     for turn in range(setting.turns + 1):
         spent = {False: 0.0, True: 0.0}
         for number, query in enumerate(queries[: setting.choose(40, 3)]):
             for fitted in sorted(spent, reverse=bool((turn + number) % 2)):
-                with patch.object(StoreSnapshot, "relevance", stored if fitted else lambda _: None):
+                with patch.object(Snapshot, "relevance", stored if fitted else lambda _: None):
                     started = time.perf_counter()
                     store.search(query)
                     spent[fitted] += time.perf_counter() - started

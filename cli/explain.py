@@ -13,8 +13,8 @@ from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.search.explain import Explanation, ScorePart
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts
-from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable, printable_line

@@ -23,8 +23,8 @@ from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig, IndexingOptions
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from ragembed.indexes import Collection, Store
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest, stored_request
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import file_path, source_path
 
 Given = TypeVar("Given")

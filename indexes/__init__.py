@@ -21,8 +21,7 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
-    from ragembed.indexes.faiss_index.cost_model import Budget
-    from ragembed.indexes.faiss_index.records import IndexConfig
+    from ragembed.indexes.faiss_index.records import Budget, IndexConfig
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
     from ragembed.indexes.indexing.index_run import IndexingReport
     from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
@@ -63,8 +62,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
-        "faiss_index.cost_model": ("Budget",),
-        "faiss_index.records": ("IndexConfig",),
+        "faiss_index.records": ("Budget", "IndexConfig"),
         "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),

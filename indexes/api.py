@@ -12,8 +12,8 @@ from ragembed.indexes.filters import Where
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit

@@ -9,34 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import astuple
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.gpus import searching_gpus
-from ragembed.indexes.faiss_index.library import require_library
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO
+from ragembed.indexes.faiss_index.gpus import choose_gpus
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO, require_library
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
-from ragembed.indexes.search.reader import Answer, SnapshotReader
+from ragembed.indexes.search.readable import Readable
+from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
-from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.searchable import Searchable
-from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import save_first_baseline
+from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
@@ -61,14 +54,15 @@ from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress
-from ragembed.types import Floats
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
     from ragembed.indexes.verify import Report
 
+Value = TypeVar("Value")
 
-class Store(Searchable):
+
+class Store(Readable):
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
     Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
@@ -110,9 +104,8 @@ class Store(Searchable):
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = SnapshotReader(
-            path, embedder, device, threads, searching_gpus(search_device), self._first_problem
-        )
+        self.reader = StoreReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
+        super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
         from ragembed.indexes.verify.run import first_problem
@@ -188,10 +181,14 @@ class Store(Searchable):
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
-            about[BASELINE] = save_first_baseline(path, embedder)
+            named = []
+            own = embedder.refittable
+            if own is not None and own.fitted_moments is not None:
+                baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
+                named.append(astuple(derived.write_derived(path, derived.BASELINE, baseline.save)))
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
-            create_database(path / DATABASE, about, language)
+            create_database(path / DATABASE, about, language, named)
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"cannot create a store at {path}: {reason}") from error
@@ -247,77 +244,12 @@ class Store(Searchable):
         """
         return cls(require_store(Path(path)), embedder, device, search_device, threads)
 
-    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:  # noqa: ARG002  one store
-        return self._reader.read(answer)
-
-    def _folder(self, store: str | None) -> Path:  # noqa: ARG002  there is one store
-        return self.path
-
-    def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Return the result of a function whose reads from this store all see the same snapshot.
-
-        Raise :class:`StoreDamagedError` if a file of the store is missing, and :class:`StoreError` if it cannot be
-        read.
-
-        Parameters
-        ----------
-        answer : callable
-            Function without arguments and without side effects. It is called again if a writer removes files that the
-            snapshot needs. Reads in other threads do not share the snapshot.
-
-        Examples
-        --------
-        >>> store.read(lambda: (len(store), len(store.ids())))
-        (3, 3)
-        """
-        return self._reader.read(lambda _: answer())
-
-    # Searching
-
-    def vectors(self, ids: Sequence[str]) -> Floats:
-        """Return the unit vectors of chunks, float32, shape ``(n, d)``, in the order of ``ids``.
-
-        Raise KeyError if an id is not in the store.
-
-        Parameters
-        ----------
-        ids : sequence of str
-            Ids of the chunks.
-
-        Examples
-        --------
-        >>> vectors = store.vectors(["tea", "bird"])
-        >>> vectors.shape[0], vectors.dtype.name
-        (2, 'float32')
-        """
-
-        def answer(snapshot: StoreSnapshot) -> Floats:
-            rows = catalog.rows_of_ids(snapshot.connection, ids)
-            return snapshot.vectors(np.array([rows[chunk_id] for chunk_id in ids], dtype=np.int64))
-
-        return self._reader.read(answer)
+    def read_database(self, read: Callable[..., Value], *args: Any) -> Value:
+        """Return ``read(connection, *args)`` for a connection that sees one snapshot."""
+        with self.snapshot() as snapshot:
+            return read(snapshot.connection, *args)
 
     # Contents
-
-    def __len__(self) -> int:
-        """Return the number of chunks."""
-        return self._reader.read(lambda snapshot: catalog.count(snapshot.connection, "chunks"))
-
-    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
-        """Return the chunks with these ids, each once, in the order of ``ids``. Unknown ids are left out.
-
-        Parameters
-        ----------
-        ids : sequence of str
-            Ids of the chunks.
-
-        Examples
-        --------
-        >>> [record.chunk.text for record in store.get(["bird", "unknown"])]
-        ['Many birds fly south in autumn.']
-        """
-        found = self._reader.read(lambda snapshot: catalog.chunks_by_id(snapshot.connection, ids))
-        return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
 
     def chunks(
         self, source: str | None = None, *, where: Where | None = None, limit: int | None = None, offset: int = 0
@@ -348,47 +280,16 @@ class Store(Searchable):
             if number is not None and number < 0:
                 raise ConfigError(f"{name} is {number}: expected 0 or more")
         condition = None if where is None else parse(where)
-        with self._reader.snapshot() as snapshot:
-            yield from catalog.iterate_chunks(snapshot.connection, source, condition, limit, offset)
-
-    def filter_notes(self, where: Where) -> list[str]:
-        """Return notes on the parts of a filter that cannot match: unknown fields, other types, and paths of no file.
-
-        An empty store gets none. Raise :class:`ConfigError` if the filter is invalid.
-
-        Parameters
-        ----------
-        where : str or mapping
-            Filter, as in :meth:`search`.
-
-        Examples
-        --------
-        >>> store.filter_notes({"yeer": 2024})
-        ["no chunk has the field 'yeer': did you mean 'year'?"]
-        >>> store.filter_notes("year = '2024'")
-        ["the field 'year' is compared with a string, but its values are numbers: the comparison is never true"]
-        """
-        condition = parse(where)
-        notes = self._reader.read(lambda snapshot: notes_on(snapshot.connection, condition))
-        return list(dict.fromkeys(notes.values()))
+        with self.reader.views() as [view]:
+            yield from catalog.iterate_chunks(view.connection, source, condition, limit, offset)
 
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that the vector of each chunk was made from, in order of insertion.
 
         It is the title and headings, followed by the text without boilerplate.
         """
-        with self._reader.snapshot() as snapshot:
-            yield from catalog.embedded_texts(snapshot.connection)
-
-    def ids(self) -> list[str]:
-        """Return the ids of all chunks, in order of insertion.
-
-        Examples
-        --------
-        >>> store.ids()
-        ['tea', 'lock', 'bird']
-        """
-        return self._reader.read(lambda snapshot: catalog.chunk_ids(snapshot.connection))
+        with self.reader.views() as [view]:
+            yield from catalog.embedded_texts(view.connection)
 
     def run_records(self, namespace: str) -> RunRecords:
         """Return the records that programs keep about the chunks they wrote, such as LangChain's indexing API.
@@ -405,11 +306,11 @@ class Store(Searchable):
         >>> records.keys()
         ['tea']
         """
-        return RunRecords(namespace, self._reader, self.writer)
+        return RunRecords(namespace, self)
 
     def all_run_records(self) -> list[Record]:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
-        return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
+        return self.read_database(taken_out)
 
     def sources(self, paths: Iterable[str] | None = None) -> dict[str, SourceRecord]:
         """Return the files in the store, each with its size, modification time and hashes, by name in the store.
@@ -420,7 +321,7 @@ class Store(Searchable):
             Names of files in the store. Only these files are returned; unknown names are ignored.
         """
         names = None if paths is None else list(paths)
-        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
+        return self.read_database(catalog.sources, names)
 
     def stale_files(self, paths: Iterable[str] | None = None) -> dict[str, FileState]:
         """Return the files that were deleted, or whose size or modification time differs from the last run.
@@ -434,16 +335,12 @@ class Store(Searchable):
             As in :meth:`sources`.
         """
         names = None if paths is None else set(paths)
-        return self._reader.read(lambda snapshot: snapshot.states_of_files(names, read=False))
+        with self.snapshot() as snapshot:
+            return states_of_files(snapshot.stores[0], names, read=False)
 
     def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat, most repeated first. Search ignores these lines."""
-        return self._reader.read(lambda snapshot: boilerplate_store.stored(snapshot.connection))
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`."""
-        return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
+        return self.read_database(boilerplate_store.stored)
 
     @property
     def being_written(self) -> bool:
@@ -451,18 +348,13 @@ class Store(Searchable):
         return is_being_written(self.path)
 
     @property
-    def generation(self) -> int:
-        """Number of changes that have been committed to the store."""
-        return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
-
-    @property
     def _part(self) -> catalog.PartRecord | None:
         """The record of a store that holds only a part of the files of its paths, or None."""
-        return self._reader.read(lambda snapshot: catalog.part(snapshot.connection))
+        return self.read_database(catalog.part)
 
     def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
-        return self._reader.read(lambda snapshot: set(catalog.rows_of_hashes(snapshot.connection, hashes)))
+        return set(self.read_database(catalog.rows_of_hashes, hashes))
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
         """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`."""
@@ -473,29 +365,29 @@ class Store(Searchable):
     def wanted_config(self) -> EmbedderConfig:
         """Return the configuration of the finished store; the embedder of an unfinished first run has another chain."""
         fitted = self.own_embedder("read the configuration of").config
-        return fitted.replace(**self._reader.read(lambda snapshot: catalog.wanted_chain(snapshot.connection)))
+        return fitted.replace(**self.read_database(catalog.wanted_chain))
 
     @property
     def language(self) -> str:
         """Language whose stemmer lexical search uses."""
-        return self._reader.read(lambda snapshot: catalog.analyzer_config(snapshot.connection).language)
+        return self.read_database(catalog.analyzer_config).language
 
     @property
     def wanted_index(self) -> IndexConfig:
         """Kind and budget of the index, as set for this store."""
-        return self._reader.read(lambda snapshot: catalog.index_config(snapshot.connection))
+        return self.read_database(catalog.index_config)
 
     def index_choice(self) -> IndexSelection | None:
         """Return the index that ragembed chose for the store, and why; None if the store has had too few vectors."""
-        return self._reader.read(lambda snapshot: catalog.index_choice(snapshot.connection))
+        return self.read_database(catalog.index_choice)
 
     def index_check(self) -> IndexEvaluation | None:
         """Return the last measurement of the index: recall, latency and size; None if it has not been measured."""
-        return self._reader.read(lambda snapshot: catalog.index_check(snapshot.connection))
+        return self.read_database(catalog.index_check)
 
     def last_request(self) -> dict[str, Any] | None:
         """Return the paths and options of the last indexing run, as JSON values; None if no files have been indexed."""
-        return self._reader.read(lambda snapshot: catalog.last_request(snapshot.connection))
+        return self.read_database(catalog.last_request)
 
     def status(self) -> dict[str, Any]:
         """Return the contents, index, embedder and settings of the store, as ``ragembed status --json`` prints them.
@@ -506,8 +398,7 @@ class Store(Searchable):
         >>> status["chunks"], status["format"]
         (3, 2)
         """
-
-        def answer(snapshot: StoreSnapshot) -> dict[str, Any]:
+        with self.snapshot() as snapshot:
             connection = snapshot.connection
             return {
                 "path": str(self.path),
@@ -542,8 +433,6 @@ class Store(Searchable):
                 **({} if (part := catalog.part(connection)) is None else {"part": part.to_dict()}),
             }
 
-        return self._reader.read(answer)
-
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
 
@@ -558,20 +447,6 @@ class Store(Searchable):
             ("Generation", f"{status['generation']:,}"),
         ]
         return notebook_table(f"Store {self.path}", (), rows)
-
-    @property
-    def embedder(self) -> VectorEncoder:
-        """Embedder of the current generation.
-
-        Raise :class:`IncompatibleStoreError` if it cannot be loaded, or is not the one that was passed to :meth:`open`,
-        and :class:`ModelError` if its model cannot be found.
-
-        Examples
-        --------
-        >>> store.embedder.encode_documents(["Tea is brewed with hot water."]).dtype.name
-        'float32'
-        """
-        return self._reader.read(lambda snapshot: snapshot.embedder())
 
     # Writing
 
@@ -707,13 +582,9 @@ class Store(Searchable):
             As in :meth:`delete`.
         """
         condition = None if where is None else parse(where)
-        chosen = list(ids), list(paths)
-
-        def answer(snapshot: StoreSnapshot) -> int:
-            names = catalog.sources_below(snapshot.connection, chosen[1])
-            return len(catalog.selected_keys(snapshot.connection, chosen[0], names, condition))
-
-        return self._reader.read(answer)
+        with self.snapshot() as snapshot:
+            names = catalog.sources_below(snapshot.connection, list(paths))
+            return len(catalog.selected_keys(snapshot.connection, list(ids), names, condition))
 
     def optimize(
         self,
@@ -816,15 +687,8 @@ class Store(Searchable):
 
     def close(self) -> None:
         """Close the database and the files. The next use of the store opens them again."""
-        self._reader.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self.reader.close()
+        self._states.clear()
 
 
 def _require_encoder(embedder: object) -> None:
@@ -855,20 +719,17 @@ class RunRecords:
         Name that separates the records of one program from those of another.
     """
 
-    def __init__(
-        self, namespace: str, reader: SnapshotReader, writer: Callable[[float], AbstractContextManager[StoreWriter]]
-    ) -> None:
+    def __init__(self, namespace: str, store: Store) -> None:
         self.namespace = namespace
-        self._reader = reader
-        self._writer = writer
+        self._store = store
 
     def now(self) -> float:
         """Return the current time in seconds since 1970. It is later than the time of every record in the namespace."""
-        return self._reader.read(lambda snapshot: run_records.now(snapshot.connection, self.namespace))
+        return self._store.read_database(run_records.now, self.namespace)
 
     def noted(self, keys: Sequence[str]) -> set[str]:
         """Return the ids in ``keys`` that a run has recorded."""
-        return self._reader.read(lambda snapshot: run_records.noted(snapshot.connection, self.namespace, keys))
+        return self._store.read_database(run_records.noted, self.namespace, keys)
 
     def keys(
         self,
@@ -893,7 +754,7 @@ class RunRecords:
             Maximum number of ids.
         """
         wanted = before, after, group_ids, limit
-        return self._reader.read(lambda snapshot: run_records.listed(snapshot.connection, self.namespace, *wanted))
+        return self._store.read_database(run_records.listed, self.namespace, *wanted)
 
     def note(
         self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
@@ -909,10 +770,10 @@ class RunRecords:
         wait_seconds : float, default 0.0
             As in :meth:`ragembed.Store.add`, with the same error.
         """
-        with self._writer(wait_seconds) as writer:
+        with self._store.writer(wait_seconds) as writer:
             writer.note_run(self.namespace, keys, group_ids)
 
     def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
         """Delete the records of the chunks ``keys``; wait for a writer as :meth:`note` does."""
-        with self._writer(wait_seconds) as writer:
+        with self._store.writer(wait_seconds) as writer:
             writer.forget_run(self.namespace, keys)

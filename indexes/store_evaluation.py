@@ -19,7 +19,7 @@ from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, r
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.faiss_index.specs import FLAT
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit

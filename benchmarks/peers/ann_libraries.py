@@ -142,8 +142,7 @@ class Ragembed:
         from ragembed.errors import BudgetError
         from ragembed.indexes.faiss_index.building import IndexInput
         from ragembed.indexes.faiss_index.choose import TuningQueries, pick
-        from ragembed.indexes.faiss_index.cost_model import Budget
-        from ragembed.indexes.faiss_index.records import IndexConfig
+        from ragembed.indexes.faiss_index.records import Budget, IndexConfig
         from ragembed.indexes.faiss_index.vectors import ArrayVectors
 
         budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])

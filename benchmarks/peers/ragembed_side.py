@@ -20,10 +20,9 @@ from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store, VectorEncoder
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
 from ragembed.indexes.lexical.bm25 import HighestScores
-from ragembed.indexes.search import hybrid
-from ragembed.indexes.search.dense import ChunkVectors
-from ragembed.indexes.search.hybrid import Candidates, LexicalMatches
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search import pipeline
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, LexicalMatches
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import Chain, unit_rows
 
 _BATCH = 8192
@@ -236,12 +235,12 @@ _STAGES: Mapping[str, Sequence[tuple[Any, str]]] = {
     "BM25": [(LexicalMatches, "of"), (HighestScores, "of")],
     "scan of the index, twice": [(SegmentIndex, "search"), (DividedIndex, "search")],
     "exact vectors of what the scans found": [(RefinedIndex, "search")],
-    "chunks of the nearest vectors": [(hybrid, "nearest")],
-    "vectors of the best matches of BM25": [(LexicalMatches, "with_vectors"), (ChunkVectors, "cosines")],
+    "chunks of the nearest vectors": [(pipeline, "nearest_chunks")],
+    "vectors of the best matches of BM25": [(ChunkVectors, "of")],
     "hubness": [(ChunkVectors, "correction")],
     "fusion, three times": [(Candidates, "fused")],
-    "words of the best hundred": [(hybrid, "shared_words")],
-    "text and metadata of the hits": [(StoreSnapshot, "chunks_by_key")],
+    "words of the best hundred": [(pipeline, "shared_words")],
+    "text and metadata of the hits": [(Snapshot, "chunks_by_key")],
 }
 """The functions of each stage of a hybrid query, after its vector is known."""
 

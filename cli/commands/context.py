@@ -20,8 +20,8 @@ from ragembed.cli.output import say, say_unfinished, say_weak
 from ragembed.cli.searched import filter_notes, in_option, open_searched, say_left_out, say_notes
 from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import collected_notes
-from ragembed.indexes.search.search import Mode
 from ragembed.printable import printable
 
 _NO_CONTEXT_EXIT = 1

@@ -51,7 +51,7 @@ from ragembed.cli.requests import NamedConfig
 from ragembed.config.settings_files import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.progress import Progress, SilentProgress, StderrProgress
 

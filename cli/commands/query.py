@@ -37,10 +37,9 @@ from ragembed.cli.searched import (
 from ragembed.documents.places import Place
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import Method
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import collected_notes
-from ragembed.indexes.search.result_json import hit_json, place_json
-from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import printable, printable_line
 from ragembed.reranking import CrossEncoderReranker

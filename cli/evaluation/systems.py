@@ -11,7 +11,7 @@ from ragembed.cli.requests import NamedConfig, embedder_configs
 from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.progress import Progress

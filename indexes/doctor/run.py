@@ -11,7 +11,7 @@ from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import Examination, stored_settings
 from ragembed.indexes.doctor.findings import Diagnosis, Finding, SkippedCheck, by_effect
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
@@ -107,14 +107,19 @@ def diagnose(store: str | Path | None = None, progress: Progress | None = None) 
 def _of_store(store: Store, progress: Progress) -> Diagnosis:
     """Examine a snapshot; again if a writer may have removed files of it, which looks like damage."""
     for _ in range(_TRIES):
-        diagnosis = store._reader.read(lambda snapshot: _of_snapshot(store, snapshot, progress))
-        if diagnosis.severity != "damage" or store._reader.read(_generation) == diagnosis.generation:
+        diagnosis = store.read(lambda: _of_snapshot(store, progress))
+        if diagnosis.severity != "damage" or store.read_database(_generation) == diagnosis.generation:
             return diagnosis
     reason = "a writer changed the store during each attempt: run it again when the writer is done"
     return _without_checks(store.path, diagnosis.generation, (), reason, INTEGRITY)
 
 
-def _of_snapshot(store: Store, snapshot: StoreSnapshot, progress: Progress) -> Diagnosis:
+def _of_snapshot(store: Store, progress: Progress) -> Diagnosis:
+    with store.snapshot() as snapshot:
+        return _examined(store, snapshot, progress)
+
+
+def _examined(store: Store, snapshot: Snapshot, progress: Progress) -> Diagnosis:
     embedder = _embedder(snapshot)
     report = verify_snapshot(store.path, snapshot.connection, embedder, progress)
     try:
@@ -123,18 +128,20 @@ def _of_snapshot(store: Store, snapshot: StoreSnapshot, progress: Progress) -> D
         findings = tuple(store_checks.damage(report.problems, Commands(store.path), loaded=True))
         if not findings:
             raise StoreDamagedError(f"the store's database has invalid settings: {error}") from error
-        return _without_checks(store.path, _generation(snapshot), findings, "the database is damaged")
+        return _without_checks(store.path, _generation(snapshot.connection), findings, "the database is damaged")
     findings = tuple(store_checks.damage(report.problems, commands, loaded=embedder is not None))
     if report.parts() & {Part.DATABASE, Part.ROWS}:
-        return _without_checks(store.path, _generation(snapshot), findings, "the database is damaged")
+        return _without_checks(store.path, _generation(snapshot.connection), findings, "the database is damaged")
     sources = catalog.sources(snapshot.connection)
     exam = Examination(store, snapshot, report, embedder, commands, roots, options, sources, progress, report.notes)
     if store.being_written:
-        exam.notes.append(f"a process is writing to the store: this is generation {_generation(snapshot)}")
+        exam.notes.append(f"a process is writing to the store: this is generation {_generation(snapshot.connection)}")
     results = [result for name, check in CHECKS.items() for result in _run(name, check, exam)]
     found = [*findings, *(result for result in results if isinstance(result, Finding))]
     not_run = tuple(result for result in results if isinstance(result, SkippedCheck))
-    return Diagnosis(str(store.path), _generation(snapshot), __version__, by_effect(found), not_run, tuple(exam.notes))
+    return Diagnosis(
+        str(store.path), _generation(snapshot.connection), __version__, by_effect(found), not_run, tuple(exam.notes)
+    )
 
 
 def _run(
@@ -152,15 +159,15 @@ def _run(
         yield SkippedCheck(name, str(error))
 
 
-def _embedder(snapshot: StoreSnapshot) -> VectorEncoder | None:
+def _embedder(snapshot: Snapshot) -> VectorEncoder | None:
     try:
         return snapshot.embedder()
     except (RagembedError, OSError):
         return None  # The verification finds the reason.
 
 
-def _generation(snapshot: StoreSnapshot) -> int | None:
-    found = catalog.meta(snapshot.connection, "generation", 0)
+def _generation(connection: sqlite3.Connection) -> int | None:
+    found = catalog.meta(connection, "generation", 0)
     return found if isinstance(found, int) else None
 
 

@@ -9,9 +9,8 @@ from ragembed.extras import is_installed
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
-from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
-from ragembed.indexes.faiss_index.library import has_faiss
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT
+from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.file_writing import MANY_TEXTS

@@ -1,11 +1,15 @@
 """Build an index from any number of vectors and write it as one file in FAISS's CPU format.
 
-Memory holds one block of vectors and the training sample. A graph index is built in memory as a whole.
+Memory holds one block of vectors and the training sample. A graph index is built in memory as a whole. Inverted lists
+may be larger than memory: vectors are encoded into temporary files, and the lists are merged from these, one list after
+the other, as FAISS's ``merge_ondisk`` does.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -14,27 +18,34 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
-from ragembed.indexes.faiss_index.flat import COUNT, write_flat_index
+from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, INNER_PRODUCT
 from ragembed.indexes.faiss_index.gpus import centroids_on_gpus, to_gpus
-from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.library import faiss, require_library
-from ragembed.indexes.faiss_index.lists import Assign, write_lists
-from ragembed.indexes.faiss_index.specs import FLAT, TRAINING_PER_LIST, IndexSpec
+from ragembed.indexes.faiss_index.index import SegmentIndex, list_codes, list_ids, transformed
+from ragembed.indexes.faiss_index.specs import FLAT, TRAINING_PER_LIST, IndexSpec, faiss, require_library
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, Vectors, blocks, stratified
 from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
-Advance = Callable[[int], None]
+Advance = Callable[[int], object]
+Assign = Callable[[Floats], NDArray[np.int64]]
+"""Maps vectors, shape ``(n, d)``, to the numbers of their nearest lists, shape ``(n,)``."""
+
 EF_CONSTRUCTION = 100
 _TRAINING = 32_768
 _CODED_AT_ONCE = 8_192
 _QUANTISER_ROUNDS = 10
 _LIST_ROUNDS = 5  # FAISS makes 10, which finds no more neighbours for the same number of comparisons.
 _SEED = 0
+_UNUSED = 1 << 20  # FAISS writes it into two fields of a header.
+_FILE_BYTES = 32 * 1024**2
+_LISTS_HEADER = struct.Struct("<4sQQ")
+_LISTS, _ALL, _SPARSE = b"ilar", b"full", b"sprs"
+_EMPTY_SIZE = _LISTS_HEADER.size + len(_SPARSE) + COUNT.size
 _SOURCE_LINE = re.compile(r"Error in .* at \S+:\d+: ")
 _TRIAL_ROWS, _TRIAL_QUERIES, _TRIAL_K = 1_024, 8, 10
 
@@ -53,31 +64,29 @@ def build_index(
     vectors: Vectors,
     rows: Rows,
     file: Path,
-    advance: Advance | None = None,
+    advance: Advance = lambda _count: None,
     gpus: Sequence[int] = (),
 ) -> None:
     """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
     Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
-    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors to
-    lists run on these GPUs. Raise :class:`ConfigError` if FAISS cannot build this kind, :class:`MissingExtraError`
-    without FAISS, and :class:`GpuError` if the GPUs have too little memory.
+    number of vectors added since the last call. On the numbered ``gpus``, if any, k-means and the assignment of vectors
+    to lists run. Raises :class:`ConfigError` if FAISS cannot build this kind.
     """
-    advance = advance or _ignore
     if spec.name == FLAT:
         with create_file(file) as stream:
-            write_flat_index(vectors, rows, stream, advance)
+            _write_flat(vectors, rows, stream, advance)
         return
     require_library(spec.name)
     try:
         index = faiss.index_factory(vectors.dim, spec.factory(len(vectors), vectors.dim), faiss.METRIC_INNER_PRODUCT)
-        if spec.name == "sq8":
-            _train_on_range(index, vectors)
-        else:
+        if spec.name == "sq8":  # trained on the range of all vectors, so that rounding is the only error of its codes
+            index.train(np.concatenate([np.stack([each.min(axis=0), each.max(axis=0)]) for _, each in blocks(vectors)]))
+        elif not index.is_trained:
             _train(index, vectors, gpus)
         with create_file(file) as stream:
             if spec.family == "lists":
-                write_lists(index, vectors, rows, stream, file.parent, advance, _assigner(index, gpus))
+                _write_lists(index, vectors, rows, stream, file.parent, advance, _assigner(index, gpus))
             elif spec.family == "exhaustive" and spec.named:
                 _write_codes(index, vectors, rows, stream, advance)
             else:
@@ -85,23 +94,21 @@ def build_index(
     except RuntimeError as error:
         raise ConfigError(
             f"FAISS cannot build an index of kind {spec.name} from {len(vectors):,} vectors of dimension "
-            f"{vectors.dim}: {reason(error)}; choose another kind"
+            f"{vectors.dim}: {_reason(error)}; choose another kind"
         ) from error
 
 
-def reason(error: RuntimeError) -> str:
-    """Return FAISS's error message without the location in its source code."""
-    message = _SOURCE_LINE.sub("", str(error)).rpartition("Error: ")[2].strip()
-    return message or str(error)
+def _reason(error: BaseException) -> str:
+    """Return an error's message, FAISS's without the location in its source code."""
+    if not isinstance(error, RuntimeError):
+        return str(error)
+    return _SOURCE_LINE.sub("", str(error)).rpartition("Error: ")[2].strip() or str(error)
 
 
-def _ignore(_count: int) -> None:
-    pass
+# Training
 
 
 def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
-    if index.is_trained:
-        return
     lists = faiss.downcast_index(faiss.try_extract_index_ivf(index))
     if isinstance(lists, faiss.IndexIVFPQ):
         lists.do_polysemous_training = False  # slow, and search does not use polysemous codes
@@ -145,20 +152,17 @@ def _find_centroids(lists: Any, vectors: Vectors, nearest: Any) -> None:
     lists.quantizer.add(faiss.vector_to_array(clustering.centroids).reshape(lists.nlist, vectors.dim))
 
 
-def _train_on_range(index: Any, vectors: Vectors) -> None:
-    """Train a scalar quantiser on the range of all ``vectors``, so that rounding is the only error of its codes."""
-    parts = [np.stack([block.min(axis=0), block.max(axis=0)]) for _, block in blocks(vectors)]
-    index.train(np.concatenate(parts))
+# Writing
 
 
-def _assigner(index: Any, gpus: Sequence[int]) -> Assign:
-    """Return a function that maps vectors to the numbers of their nearest lists."""
-    lists = faiss.extract_index_ivf(index)
-    centroids = faiss.downcast_index(lists.quantizer)
-    if not gpus or not isinstance(centroids, faiss.IndexFlat):
-        return lambda block: centroids.search(block, 1)[1].ravel()
-    on_gpus = to_gpus(centroids, gpus)
-    return lambda block: on_gpus.search(block, 1)[1].ravel()
+def _write_flat(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Advance) -> None:
+    for name in FLAT_TYPES:
+        stream.write(HEADER.pack(name, vectors.dim, len(vectors), _UNUSED, _UNUSED, True, INNER_PRODUCT))
+    stream.write(COUNT.pack(len(vectors) * vectors.dim))
+    for _, block in blocks(vectors):
+        stream.write(np.ascontiguousarray(block, dtype="<f4").data)
+        advance(len(block))
+    _write_ids(rows, stream)
 
 
 def _write_codes(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Advance) -> None:
@@ -172,6 +176,10 @@ def _write_codes(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
     for _, block in blocks(vectors):
         stream.write(index.sa_encode(block).tobytes())
         advance(len(block))
+    _write_ids(rows, stream)
+
+
+def _write_ids(rows: Rows, stream: BinaryIO) -> None:
     stream.write(COUNT.pack(len(rows)))
     stream.write(np.ascontiguousarray(rows, dtype="<i8").data)
 
@@ -186,11 +194,67 @@ def _write_whole(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
     faiss.write_index(with_ids, faiss.PyCallbackIOWriter(stream.write))
 
 
+def _assigner(index: Any, gpus: Sequence[int]) -> Assign:
+    centroids = faiss.downcast_index(faiss.extract_index_ivf(index).quantizer)
+    if gpus and isinstance(centroids, faiss.IndexFlat):
+        centroids = to_gpus(centroids, gpus)
+    return lambda block: centroids.search(block, 1)[1].ravel()
+
+
+def _write_lists(
+    index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, folder: Path, advance: Advance, assign: Assign
+) -> None:
+    """Write ``index``, which is trained and empty, with ``vectors`` in its lists; temporary files go to ``folder``."""
+    lists = faiss.extract_index_ivf(index)
+    scratch = Path(tempfile.mkdtemp(prefix=".lists-", dir=folder))
+    try:
+        files: list[Path] = []
+        for start, block in blocks(vectors):
+            searched = transformed(index, block)
+            ids = np.ascontiguousarray(rows[start : start + len(block)], dtype=np.int64)
+            numbers = np.ascontiguousarray(assign(searched), dtype=np.int64)
+            lists.add_core(len(searched), *(faiss.swig_ptr(array) for array in (searched, ids, numbers)))
+            if lists.ntotal * lists.code_size >= _FILE_BYTES or start + len(block) == len(vectors):
+                files.append(scratch / str(len(files)))
+                with create_file(files[-1]) as part:
+                    faiss.write_index(lists, faiss.PyCallbackIOWriter(part.write))
+                lists.reset()
+            advance(len(block))
+        lists.ntotal = index.ntotal = len(vectors)
+        stream.write(_without_lists(index))
+        _merge([faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in files], lists, stream)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _without_lists(index: Any) -> bytes:
+    whole: bytes = faiss.serialize_index(index).tobytes()
+    tail = whole[-_EMPTY_SIZE:]
+    if not tail.startswith(_LISTS) or not tail.endswith(_SPARSE + COUNT.pack(0)):
+        raise RuntimeError(f"inverted lists in the format {tail[:4]!r} cannot be merged")
+    return whole[:-_EMPTY_SIZE]
+
+
+def _merge(parts: Sequence[Any], lists: Any, stream: BinaryIO) -> None:
+    sources = [part.invlists for part in parts]
+    sizes = np.array([[source.list_size(n) for n in range(lists.nlist)] for source in sources], dtype="<u8")
+    stream.write(_LISTS_HEADER.pack(_LISTS, lists.nlist, lists.code_size) + _ALL + COUNT.pack(lists.nlist))
+    stream.write(sizes.sum(axis=0, dtype="<u8").tobytes())
+    for number in range(lists.nlist):
+        filled = [source for source, size in zip(sources, sizes[:, number], strict=True) if size]
+        for source in filled:
+            stream.write(list_codes(source, number, lists.code_size).data)
+        for source in filled:
+            stream.write(list_ids(source, number).data)
+
+
+# A trial of kinds that FAISS's factory strings name
+
+
 def check(spec: IndexSpec, dim: int) -> None:
     """Raise :class:`ConfigError` unless an index of this kind can be built, stored, searched with a filter and read.
 
-    The check builds a small index of random vectors with few lists. Named kinds are known to work and skip it. Raises
-    :class:`MissingExtraError` if the kind needs FAISS and FAISS is not installed.
+    The check builds a small index of random vectors with few lists. Named kinds are known to work and skip it.
     """
     require_library(spec.name)
     if spec.named:
@@ -204,10 +268,13 @@ def check(spec: IndexSpec, dim: int) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
             file = Path(folder) / "index.faiss"
-            _build(small, spec, vectors, rows, file)
+            try:
+                build_index(small, ArrayVectors(vectors), rows, file)
+            except ConfigError as error:
+                raise _unusable(spec, error.__cause__ or error) from error
             index = SegmentIndex(file, small, _TRIAL_ROWS, dim)
-            _, found = index.search(vectors[:_TRIAL_QUERIES], _TRIAL_K, allowed, 0.25, index.most_effort or None)
-            if not allowed[found].all() or (found < 0).any():
+            _, hits = index.search(vectors[:_TRIAL_QUERIES], _TRIAL_K, allowed, 0.25, index.most_effort or None)
+            if not allowed[hits].all() or (hits < 0).any():
                 raise ConfigError(f"an index of kind {spec.name} cannot be searched with a filter: choose another kind")
             if sum(len(part) for part, _ in index.contents()) != _TRIAL_ROWS:
                 raise ConfigError(f"an index of kind {spec.name} does not return its vectors: choose another kind")
@@ -216,13 +283,5 @@ def check(spec: IndexSpec, dim: int) -> None:
         raise _unusable(spec, error) from error
 
 
-def _build(small: IndexSpec, spec: IndexSpec, vectors: Floats, rows: Rows, file: Path) -> None:
-    try:
-        build_index(small, ArrayVectors(vectors), rows, file)
-    except ConfigError as error:
-        raise _unusable(spec, error.__cause__ or error) from error
-
-
 def _unusable(spec: IndexSpec, error: BaseException) -> ConfigError:
-    message = reason(error) if isinstance(error, RuntimeError) else str(error)
-    return ConfigError(f"an index of kind {spec.name} cannot be used: {message}; choose another kind")
+    return ConfigError(f"an index of kind {spec.name} cannot be used: {_reason(error)}; choose another kind")

@@ -1,4 +1,8 @@
-"""Build the index that meets a budget: build and measure candidate kinds in turn, and take the first that fits."""
+"""Choose an index for a budget: estimate the kinds, build and measure some in turn, and take the first that fits.
+
+The guide on choosing an index shows the same rules as a table. The scan speed is measured on the current machine. The
+other constants of the cost model were measured on up to a million vectors, and give the order of magnitude.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,15 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ragembed.errors import BudgetError
-from ragembed.indexes.faiss_index import cost_model
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
-from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
 from ragembed.indexes.faiss_index.index import RefinedIndex, open_index
-from ragembed.indexes.faiss_index.library import faiss, has_faiss
 from ragembed.indexes.faiss_index.measure import (
     LEAST_QUERIES,
     Search,
@@ -28,21 +30,163 @@ from ragembed.indexes.faiss_index.measure import (
     recall,
     tuned_effort,
 )
-from ragembed.indexes.faiss_index.records import IndexConfig, Measurement
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig, Measurement, short
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, codes_for, faiss, has_faiss, lists_for, parse_spec
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
+
+LEAST_APPROXIMATE = 50_000
+"""Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
 
 LEAST_ASKED = 1_000
 """Minimum number of vectors for a requested approximate kind. Below, the index is flat."""
 
+ORDER = ("flat", "sq8", "ivf-sq8", "hnsw-sq8", "hnsw", "ivf", "ivf-pq")
+"""The kinds in order of preference: exact kinds first, then approximate kinds that are built faster.
+
+``ivf`` and ``ivf-pq`` come last: one is larger than ``ivf-sq8``, and the other less precise.
+
+From :data:`LEAST_APPROXIMATE` vectors on, ``flat`` is left out: ``sq8`` finds the same in less time and memory.
+"""
+
+LATENCY_SLACK = 5.0
+"""An approximate kind is ruled out only if its estimated latency exceeds the budget by this factor.
+
+The real latency of an approximate index is known after it is built and tuned.
+"""
+
 EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: pip install 'ragembed[cpu]'"
 
+_ID_BYTES, _LINK_BYTES = 8, 285
+_VISITED, _VISIT_NS, _RANDOM_NS_PER_BYTE = 1_000, 60.0, 0.2
+_PROBED_SHARE = 0.05
+_CODE_NS = 0.45
+_RANKING_MS = 0.1
 _MOST_BUILT = 3
 _SCANNED_BYTES = 64 * 1024**2  # more than a processor's cache holds
 _RUNS = 5
 _MEMORY_SHARE = 0.5
 _UNKNOWN_MEMORY = 8 * 1024**3
+
+
+# The estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The speed of a machine: nanoseconds to scan one float32 or 8-bit vector component; and its memory in bytes."""
+
+    flat_ns: float
+    code_ns: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The size of an index in bytes, milliseconds per query in one thread, and bytes of memory needed to build it."""
+
+    bytes: int
+    latency_ms: float
+    building_bytes: int
+
+
+def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
+    """Estimate the cost of an index of a named kind for ``rows`` vectors of dimension ``dim``."""
+    vector_bytes = {"Flat": 4 * dim, "SQ8": dim, "PQ": codes_for(dim)}[spec.codes]
+    number_ns = machine.flat_ns if spec.codes == "Flat" else machine.code_ns
+    size, building, scan_ns = rows * (vector_bytes + _ID_BYTES), 0, rows * dim * number_ns
+    if spec.family == "graph":
+        size += rows * _LINK_BYTES
+        building = size
+        scan_ns = _VISITED * (_VISIT_NS + _RANDOM_NS_PER_BYTE * vector_bytes)
+    elif spec.family == "lists":
+        lists = lists_for(rows)
+        size += lists * dim * 4
+        vector_ns = vector_bytes * _CODE_NS if spec.codes == "PQ" else dim * number_ns
+        scan_ns = lists * dim * machine.flat_ns + _PROBED_SHARE * rows * vector_ns
+    return Cost(size, scan_ns / 1e6 + (0.0 if spec.lossless else _RANKING_MS), building)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A kind of index, its estimated cost, and the limits that this cost exceeds as text, None if it fits the budget.
+
+    ``excess`` is the largest ratio of a cost to its limit, at most 1 if the kind fits. ``worth_trying`` is False if the
+    kind would not meet the budget: only the latency of an approximate kind may turn out to be lower than estimated.
+    """
+
+    spec: IndexSpec
+    cost: Cost
+    obstacle: str | None
+    excess: float
+    worth_trying: bool
+
+
+def choose(rows: int, dim: int, budget: Budget, machine: Machine) -> list[Option]:
+    """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim``.
+
+    Kinds that fit the budget come first, in order of preference. Then come kinds that are worth trying, and kinds that
+    are not, each in increasing order of the excess.
+    """
+    names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
+    options = [_option(parse_spec(name), rows, dim, budget, machine) for name in names]
+    return sorted(options, key=lambda option: (not option.worth_trying, max(option.excess, 1.0)))
+
+
+def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine) -> Option:
+    estimate = cost(spec, rows, dim, machine)
+    too_few = not spec.exact and rows < LEAST_APPROXIMATE
+    limits = [
+        (estimate.latency_ms, budget.wanted_latency_ms, "ms a query", 1.0 if spec.exact else LATENCY_SLACK),
+        (estimate.bytes / 1e6, (budget.max_memory or estimate.bytes) / 1e6, "MB", 1.0),
+        (estimate.building_bytes / 1e6, machine.memory / 1e6, "MB to build it", 1.0),
+    ]
+    obstacles = [
+        f"about {short(value)} {unit}, more than {short(most)}" for value, most, unit, _ in limits if value > most
+    ]
+    if too_few:
+        obstacles.insert(0, f"approximate, which is chosen from {LEAST_APPROXIMATE:,} vectors on, not for {rows:,}")
+    return Option(
+        spec,
+        estimate,
+        "; ".join(obstacles) or None,
+        math.inf if too_few else max(value / most for value, most, *_ in limits),
+        not too_few and all(value <= most * slack for value, most, _, slack in limits),
+    )
+
+
+def measure_machine(dim: int) -> Machine:
+    """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory building may use."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not available on this system
+        memory = _UNKNOWN_MEMORY
+    return Machine(_scan_ns("Flat", dim), _scan_ns("SQ8", dim), int(_MEMORY_SHARE * memory))
+
+
+def _scan_ns(factory: str, dim: int) -> float:
+    index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    query = np.ones((1, dim), dtype=np.float32)
+    index.train(query)
+    count = _SCANNED_BYTES // int(index.sa_code_size()) or 1
+    index.codes.resize(count * index.sa_code_size())
+    index.ntotal = count
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        best = min(_search_seconds(index, query) for _ in range(_RUNS))
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return best * 1e9 / (count * dim)
+
+
+def _search_seconds(index: Any, query: Floats) -> float:
+    started = time.perf_counter()
+    index.search(query, 10)
+    return time.perf_counter() - started
+
+
+# The trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +224,17 @@ def pick(
 ) -> Picked:
     """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
-    At most three kinds are tried, in the order of :func:`.cost_model.choose`, each tuned to the
-    smallest effort that reaches the recall. The first that meets the budget in one thread, on other queries, is taken.
-    Missing the default latency and recall is no error; if no kind meets the limits that were set, raises
-    :class:`BudgetError` and writes no file.
+    At most three kinds are tried, in the order of :func:`choose`, each tuned to the smallest effort that reaches the
+    recall. The first that meets the budget in one thread, on other queries, is taken. Missing the default latency and
+    recall is no error; if no kind meets the limits that were set, raises :class:`BudgetError` and writes no file.
     """
     shape = len(given.rows), given.vectors.dim
-    options = (
-        []
-        if wanted.kind != AUTO or not has_faiss()
-        else cost_model.choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
-    )
+    options: list[Option] = []
+    if wanted.kind == AUTO and has_faiss():
+        options = choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
     # A kind that is tried among others need not be tuned far beyond the limit; a kind that was requested must be.
-    limit_ms = cost_model.LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
-    trial = _KindTrial(given, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
+    limit_ms = LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
+    trial = _Trial(given, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
@@ -107,15 +248,10 @@ def pick(
             raise BudgetError(_refusal(wanted, attempts, best, shape))
         best.file.replace(given.file)
     finally:
-        for made in files:
-            made.unlink(missing_ok=True)
-    return Picked(
-        best.spec,
-        best.effort,
-        best.measured,
-        _reasons(wanted, best, attempts, options),
-        _runner_up(attempts, options),
-    )
+        for file in files:
+            file.unlink(missing_ok=True)
+    reasons = _reasons(wanted, best, attempts, options)
+    return Picked(best.spec, best.effort, best.measured, reasons, _runner_up(attempts, options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,69 +264,56 @@ class _Attempt:
     excess: float
 
 
-class _KindTrial:
+@dataclass(frozen=True)
+class _Trial:
     """Builds, tunes and measures kinds in turn on the same vectors and queries."""
 
-    def __init__(
-        self,
-        given: IndexInput,
-        queries: TuningQueries,
-        budget: Budget,
-        limit_ms: float,
-        progress: Progress,
-        gpus: Sequence[int],
-    ) -> None:
-        self._given = given
-        self._budget = budget
-        self._limit_ms = limit_ms
-        self._progress = progress
-        self._gpus = gpus
-        self._queries = queries
-        self._tuning: Truth | None = None
-        self._measuring: Truth | None = None
+    given: IndexInput
+    queries: TuningQueries
+    budget: Budget
+    limit_ms: float
+    progress: Progress
+    gpus: Sequence[int]
 
     def run(self, spec: IndexSpec, file: Path) -> _Attempt:
-        vectors, rows = self._given.vectors, self._given.rows
+        vectors, rows = self.given.vectors, self.given.rows
         check(spec, vectors.dim)
-        self._progress.start(f"building {spec.name}", "vectors", len(rows))
-        build_index(spec, vectors, rows, file, self._progress.advance, self._gpus)
-        self._progress.finish()
-        self._progress.start(f"measuring {spec.name}", "queries", None)
+        self.progress.start(f"building {spec.name}", "vectors", len(rows))
+        build_index(spec, vectors, rows, file, self.progress.advance, self.gpus)
+        self.progress.finish()
+        self.progress.start(f"measuring {spec.name}", "queries", None)
         effort, measured = self._measure(spec, file)
-        self._progress.finish()
-        excesses = (_excess(measured, self._budget, defaults=defaults) for defaults in (False, True))
+        self.progress.finish()
+        excesses = (_excess(measured, self.budget, defaults=defaults) for defaults in (False, True))
         return _Attempt(spec, effort, measured, file, *excesses)
 
     def _measure(self, spec: IndexSpec, file: Path) -> tuple[int | None, Measurement]:
         size = file.stat().st_size
-        if min(len(self._queries.tuning), len(self._queries.measuring)) < LEAST_QUERIES:
+        if min(len(self.queries.tuning), len(self.queries.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
-        vectors, rows = self._given.vectors, self._given.rows
+        vectors, rows = self.given.vectors, self.given.rows
         index = open_index(file, spec, len(rows), vectors.dim)
         refined = RefinedIndex(index, spec, vectors, rows)
 
         def search(effort: int | None) -> Search:
             return lambda queries, k: refined.search(queries, k, effort=effort)[0]
 
-        most = index.most_effort
-        tuning, measuring = self._truths()
-        wanted = self._budget.wanted_recall
-        effort = tuned_effort(search, most, tuning, wanted, self._limit_ms)
-        found = recall(search(effort), measuring)
-        if effort is not None and found.mean < wanted:
-            effort = max(effort, least_effort(search, most, measuring, wanted, self._limit_ms))
-            found = recall(search(effort), measuring)
-        return effort, Measurement(found, latency_ms(search(effort), measuring.queries), size)
+        most, wanted = index.most_effort, self.budget.wanted_recall
+        tuning, measuring = self._truths
+        effort = tuned_effort(search, most, tuning, wanted, self.limit_ms)
+        reached = recall(search(effort), measuring)
+        if effort is not None and reached.mean < wanted:
+            effort = max(effort, least_effort(search, most, measuring, wanted, self.limit_ms))
+            reached = recall(search(effort), measuring)
+        return effort, Measurement(reached, latency_ms(search(effort), measuring.queries), size)
 
+    @cached_property
     def _truths(self) -> tuple[Truth, Truth]:
-        if self._tuning is None or self._measuring is None:
-            tuning, measuring = self._queries.tuning, self._queries.measuring
-            both = exact(
-                [(self._given.vectors, None)], np.concatenate([tuning, measuring])
-            )  # in one pass over the vectors
-            self._tuning = Truth(tuning, both.kth[: len(tuning)], both.k)
-            self._measuring = Truth(measuring, both.kth[len(tuning) :], both.k)
-        return self._tuning, self._measuring
+        """The exact results for both sets of queries, found in one pass over the vectors."""
+        tuning, measuring = self.queries.tuning, self.queries.measuring
+        both = exact([(self.given.vectors, None)], np.concatenate([tuning, measuring]))
+        count = len(tuning)
+        return Truth(tuning, both.kth[:count], both.k), Truth(measuring, both.kth[count:], both.k)
 
 
 def least_asked(spec: IndexSpec) -> int:
@@ -230,9 +353,8 @@ def _reasons(
     wanted: IndexConfig, best: _Attempt, attempts: Sequence[_Attempt], options: Sequence[Option]
 ) -> tuple[str, ...]:
     if wanted.kind != AUTO:
-        if best.spec.name != wanted.kind:
-            return (f"an index of kind {beginning(wanted)}",)
-        return (f"{wanted.kind} was requested",)
+        was_built = best.spec.name == wanted.kind
+        return (f"{wanted.kind} was requested" if was_built else f"an index of kind {beginning(wanted)}",)
     if not options:
         return (EXACT_WITHOUT_FAISS,)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
@@ -248,59 +370,25 @@ def _reasons(
 
 def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str | None:
     tried = {attempt.spec.name for attempt in attempts}
-    left = [option for option in options if option.spec.name not in tried and option.worth_trying]
-    if not left:
-        return None
-    cost = left[0].cost
-    return f"{left[0].spec.name} (about {cost.bytes / 1e6:,.0f} MB, {cost.latency_ms:.2g} ms a query)"
+    for option in options:
+        if option.spec.name not in tried and option.worth_trying:
+            size, latency = option.cost.bytes / 1e6, option.cost.latency_ms
+            return f"{option.spec.name} (about {size:,.0f} MB, {latency:.2g} ms a query)"
+    return None
 
 
 def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, shape: tuple[int, int]) -> str:
     rows, dim = shape
     hint = ""
-    if wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
+    if not has_faiss():
+        hint = f"; {EXACT_WITHOUT_FAISS}"
+    elif wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
         hint = (
             f", or request an approximate kind, as in --index hnsw (chosen only from {LEAST_APPROXIMATE:,} vectors on)"
         )
-    if not has_faiss():
-        hint = f"; {EXACT_WITHOUT_FAISS}"
     tried = ", ".join(attempt.spec.name for attempt in attempts)
     return (
         f"no index of {rows:,} vectors of dimension {dim} meets the budget of "
         f"{wanted.budget.describe(defaults=False)} (built: {tried}): the closest is {best.spec.name} with "
         f"{best.measured.describe()}; raise or remove a limit{hint}"
     )
-
-
-def measure_machine(dim: int) -> Machine:
-    """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory building may use."""
-    return Machine(_scan_ns("Flat", dim), _scan_ns("SQ8", dim), int(_MEMORY_SHARE * _memory()))
-
-
-def _scan_ns(factory: str, dim: int) -> float:
-    index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
-    query = np.ones((1, dim), dtype=np.float32)
-    index.train(query)
-    count = _SCANNED_BYTES // int(index.sa_code_size()) or 1
-    index.codes.resize(count * index.sa_code_size())
-    index.ntotal = count
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        best = min(_search_seconds(index, query) for _ in range(_RUNS))
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return best * 1e9 / (count * dim)
-
-
-def _search_seconds(index: Any, query: Floats) -> float:
-    started = time.perf_counter()
-    index.search(query, 10)
-    return time.perf_counter() - started
-
-
-def _memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not available on this system
-        return _UNKNOWN_MEMORY

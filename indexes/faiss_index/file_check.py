@@ -17,10 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.faiss_index.flat import COUNT, HEADER
 from ragembed.indexes.faiss_index.specs import Codes, Family, IndexSpec
 
-_INNER_PRODUCT = 0
+HEADER = struct.Struct("<4siqqq?i")
+"""Header of every FAISS index: type, dimension, number of vectors, two unused numbers, is-trained flag, metric."""
+COUNT = struct.Struct("<Q")
+INNER_PRODUCT = 0
+FLAT_TYPES = (b"IxMp", b"IxFI")
+"""The types of the headers of a flat index: of the ids, and of the vectors."""
+
 _IDS, _TRANSFORMED, _FLAT, _SCALAR = b"IxMp", b"IxPT", b"IxFI", b"IxSQ"
 _GRAPHS, _LISTS = (b"IHNf", b"IHNs"), (b"IwFl", b"IwSq", b"IwPQ")
 _SCALAR_KINDS: Mapping[int, tuple[Codes, int]] = MappingProxyType(
@@ -122,7 +127,7 @@ class _IndexParts:
         trained = self._data[self._at + HEADER.size - 5]
         self._at += HEADER.size
         _require(
-            (found_rows, found_dim, metric, int(trained)) == (rows, dim, _INNER_PRODUCT, 1),
+            (found_rows, found_dim, metric, int(trained)) == (rows, dim, INNER_PRODUCT, 1),
             f"a header {kind!r} has {found_rows:,} vectors of dimension {found_dim:,} and the metric {metric}",
         )
         return bytes(kind)

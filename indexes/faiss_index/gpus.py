@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ragembed.errors import ConfigError, GpuError
-from ragembed.indexes.faiss_index.library import faiss, has_faiss
+from ragembed.indexes.faiss_index.specs import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats
@@ -24,6 +24,8 @@ _MEMORY_SHARE = 0.8
 
 _LEAST_QUERIES = 64
 _LOCK = threading.Lock()
+_RESOURCES: defaultdict[int, Any] = defaultdict(lambda: faiss.StandardGpuResources())
+"""The FAISS resources of each GPU, which all indexes share because each instance reserves memory."""
 
 
 def visible_gpus() -> int:
@@ -35,8 +37,7 @@ def choose_gpus(device: str) -> tuple[int, ...]:
     """Return the numbers of the GPUs that ``device`` selects; empty for the CPU.
 
     ``device`` is ``auto`` (all GPUs, or the CPU if there are none), ``cpu``, ``gpu`` (all GPUs, at least one), or
-    numbers such as ``gpu:0,2``. Raises :class:`ConfigError` for anything else and :class:`GpuError` if FAISS does not
-    see a GPU.
+    numbers such as ``gpu:0,2``.
     """
     visible = 0 if device == "cpu" else visible_gpus()
     if device.startswith("gpu") and not visible:
@@ -68,9 +69,8 @@ class GpuIndex:
     def search(self, queries: Floats, k: int, probes: int | None = None) -> tuple[Floats, Rows]:
         """Return inner products and ids of the ``k`` nearest vectors, best first; ``k`` is at most MOST_SELECTED.
 
-        ``queries`` is float32, shape ``(n, d)``. ``probes`` is the number of lists to search, None for an index without
-        lists. Both results have shape ``(n, min(k, vectors))``, padded with id -1 and score -inf. Raises
-        :class:`GpuError` if memory runs out even for a small batch of queries.
+        ``probes`` is the number of lists to search, None for an index without lists. Both results have shape ``(n,
+        min(k, vectors))``, padded with id -1 and score -inf.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         with _LOCK:
@@ -108,8 +108,7 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
     """Return a copy of ``index``, which may be memory-mapped, on ``gpus``.
 
     Each GPU gets a full copy, or a part if its ``size`` (approximate, in bytes) does not fit. ``fp16``, ``sq8`` and
-    product quantisers are searched in float16. Raises :class:`ConfigError` for a kind that FAISS does not support on
-    GPUs, and :class:`GpuError` if their memory is too small.
+    product quantisers are searched in float16.
     """
     index, rows = faiss.downcast_index(index), None
     if isinstance(index, faiss.IndexIDMap):
@@ -132,7 +131,7 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
 
 @contextmanager
 def centroids_on_gpus(lists: Any, gpus: Sequence[int]) -> Iterator[Any]:
-    """Yield an empty index on ``gpus`` for the k-means of ``lists``; raises :class:`GpuError` if they lack memory."""
+    """Yield an empty index on ``gpus`` for the k-means of ``lists``."""
     centroids = _copied(faiss.IndexFlatIP(lists.d), gpus, 4 * lists.nlist * lists.d, half=False)
     try:
         yield centroids
@@ -153,17 +152,11 @@ def _copied(index: Any, gpus: Sequence[int], size: int, half: bool) -> Any:
         if len(known) < len(gpus) or len(gpus) == 1 or any(size // len(gpus) > free for free in known):
             raise _no_room(gpus, f"{size / 1e6:,.0f} MB", f"only {min(known) / 1e6:,.0f} MB may be used on one of them")
     try:
-        return faiss.index_cpu_to_gpu_multiple_py([_resources(gpu) for gpu in gpus], index, options, list(gpus))
+        return faiss.index_cpu_to_gpu_multiple_py([_RESOURCES[gpu] for gpu in gpus], index, options, list(gpus))
     except RuntimeError as error:
         if _out_of_memory(error):
             raise _no_room(gpus, f"{size / 1e6:,.0f} MB", str(error)) from error
         raise _unsupported(index, f" ({error})") from error
-
-
-@cache
-def _resources(gpu: int) -> Any:  # noqa: ARG001  the key of the cache
-    """Return the FAISS resources of a GPU, which all indexes share because each instance reserves memory."""
-    return faiss.StandardGpuResources()
 
 
 def _room(gpu: int) -> int | None:
@@ -210,26 +203,15 @@ def _named(gpus: Sequence[int]) -> str:
     return f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}"
 
 
-_AUTO, _CPU, _GPU = "auto", "cpu", "gpu"
-
-
 def building_gpus(device: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
     """Return the GPUs to build indexes on for ``device``, and a short description of them.
 
     Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto". If FAISS cannot use the
     selected GPUs but PyTorch can, the CPU builds; if neither can, raises :class:`ragembed.errors.GpuError`.
     """
-    wanted = device if device is not None and (device == _CPU or device.startswith(_GPU)) else _AUTO
-    if wanted.startswith(_GPU) and not visible_gpus() and _embeds_on_gpu(embedder):
-        wanted = _AUTO
+    wanted = device if device is not None and (device == "cpu" or device.startswith("gpu")) else "auto"
+    embeds_on_gpu = any(name != "cpu" for name in embedder.device_names())
+    if wanted.startswith("gpu") and not visible_gpus() and embeds_on_gpu:
+        wanted = "auto"
     gpus = choose_gpus(wanted)
     return gpus, describe_choice(wanted, gpus)
-
-
-def searching_gpus(device: str) -> Sequence[int]:
-    """Return the GPUs to search on; raises the errors of :func:`choose_gpus`."""
-    return choose_gpus(device)
-
-
-def _embeds_on_gpu(embedder: VectorEncoder) -> bool:
-    return any(name != _CPU for name in embedder.device_names())

@@ -13,16 +13,23 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.faiss_index.file_check import check_index_file
-from ragembed.indexes.faiss_index.flat import FlatIndex
+from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, check_index_file
 from ragembed.indexes.faiss_index.gpus import MOST_SELECTED, GpuIndex, to_gpus
-from ragembed.indexes.faiss_index.library import faiss, has_faiss, require_library
-from ragembed.indexes.faiss_index.lists import list_codes, list_ids, transformed
-from ragembed.indexes.faiss_index.products import above_estimate, can_estimate
-from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec
-from ragembed.indexes.faiss_index.vectors import PartSearch, Vectors, inner_products, places_in, ranges, rows_in
+from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, faiss, has_faiss, require_library
+from ragembed.indexes.faiss_index.vectors import (
+    PartSearch,
+    Vectors,
+    above_estimate,
+    can_estimate,
+    dot_products,
+    inner_products,
+    places_in,
+    ranges,
+    rows_in,
+)
 from ragembed.indexes.types import Rows
 from ragembed.resources import ONE_BLAS_THREAD, out_of_memory
 from ragembed.types import Bools, Floats
@@ -45,16 +52,14 @@ _STEPS, _MIDDLE = 255, 128.0
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
 _CONTENTS_BYTES = _REFINED_BYTES = 64 * 1024**2
+_SEARCHED_BYTES = 4 * 1024**2
+_QUERIES = 256
 
 
 def open_index(
     file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[int] = ()
 ) -> StoredIndex:
-    """Return the index in ``file``, searched by FAISS, or by NumPy if FAISS is not installed and the index is flat.
-
-    The arguments and errors are those of :class:`SegmentIndex`. Raises :class:`MissingExtraError` for other kinds if
-    FAISS is not installed.
-    """
+    """Return the index in ``file``, searched by FAISS, or by NumPy if FAISS is not installed and the index is flat."""
     if has_faiss():
         return SegmentIndex(file, spec, rows, dim, threads, gpus)
     require_library(spec.name)
@@ -65,11 +70,9 @@ def open_index(
 class SegmentIndex:
     """A stored, memory-mapped index that FAISS searches. Check the hash of ``file`` first.
 
-    Up to :data:`FEW_QUERIES` queries are searched for in one thread, and more in ``threads`` (None for FAISS's
-    default). ``gpus`` are the numbers of the GPUs to copy the index to; the CPU runs searches with a filter, and for
-    more neighbours or lists than FAISS supports on a GPU. Raise :class:`StoreDamagedError` if the file is not a sound
-    index of this kind, :class:`ConfigError` if FAISS does not support the kind on GPUs, and :class:`GpuError` if they
-    have too little memory.
+    More than :data:`FEW_QUERIES` queries are searched for in ``threads`` (None for FAISS's default), fewer in one.
+    ``gpus`` are the numbers of the GPUs to copy the index to; the CPU runs searches with a filter, and for more
+    neighbours or lists than FAISS supports on a GPU.
     """
 
     def __init__(
@@ -107,10 +110,9 @@ class SegmentIndex:
     ) -> tuple[Floats, Rows]:
         """Return inner products and rows of the ``k`` nearest vectors among the ``allowed`` ones, best first.
 
-        ``queries`` is float32, shape ``(n, d)``. ``allowed`` is a mask over rows, or None to allow all. ``share`` is
-        the approximate share of the index's rows that are allowed, from 0 to 1; an approximate search raises its effort
-        accordingly. ``effort`` is the number of candidates of a graph search (efSearch) or the number of lists to
-        search (nprobe). Both results have shape ``(n, min(k, vectors))``, padded with row -1 and score -inf.
+        ``allowed`` is a mask over rows, or None to allow all; ``share`` is about the share of the index's rows that it
+        allows. ``effort`` is efSearch of a graph or nprobe of lists. Both results have shape ``(n, min(k, vectors))``,
+        padded with row -1 and score -inf.
         """
         k = min(k, self._index.ntotal)
         queries = np.ascontiguousarray(queries, dtype=np.float32)
@@ -252,16 +254,17 @@ class SegmentIndex:
     @cached_property
     def _code_steps(self) -> Floats:
         """The difference between neighbouring codes of 8 bits in each dimension, shape ``(d,)``."""
-        trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
-        steps: Floats = trained[self._index.d :] / np.float32(_STEPS)
-        return steps
+        return self._code_range()[1] / np.float32(_STEPS)
 
     @cached_property
     def _code_origin(self) -> Floats:
         """The value of the code 0 in each dimension, shape ``(d,)``."""
-        trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
-        origin: Floats = trained[: self._index.d] + self._code_steps / np.float32(2)
+        origin: Floats = self._code_range()[0] + self._code_steps / np.float32(2)
         return origin
+
+    def _code_range(self) -> tuple[Floats, Floats]:
+        trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
+        return trained[: self._index.d], trained[self._index.d :]
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""
@@ -346,6 +349,123 @@ class SegmentIndex:
             inner = faiss.downcast_index(inner.storage) if self._spec.family == "graph" else inner
         kept: Floats = inner.sa_decode(inner.sa_encode(np.ascontiguousarray(vectors, dtype=np.float32)))
         return kept
+
+
+def transformed(index: Any, vectors: Floats) -> Floats:
+    """Return ``vectors``, float32, shape ``(n, d)``, after the transforms that ``index`` applies before its lists."""
+    if isinstance(index, faiss.IndexPreTransform):
+        for number in range(index.chain.size()):
+            vectors = faiss.downcast_VectorTransform(index.chain.at(number)).apply(vectors)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def list_codes(lists: Any, number: int, code_size: int) -> NDArray[np.uint8]:
+    """Return a view of the codes of a list, uint8, shape ``(size * code_size,)``; ``lists`` must outlive the view."""
+    codes: NDArray[np.uint8] = faiss.rev_swig_ptr(lists.get_codes(number), lists.list_size(number) * code_size)
+    return codes
+
+
+def list_ids(lists: Any, number: int) -> Rows:
+    """Return a view of the ids of a list, int64, shape ``(size,)``; ``lists`` must outlive the view."""
+    ids: Rows = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
+    return ids
+
+
+class FlatIndex:
+    """A memory-mapped flat index that NumPy searches in one thread, with a few megabytes of memory.
+
+    It has the methods of :class:`SegmentIndex`. Check the headers of ``file`` first.
+    """
+
+    most_effort = 0
+
+    def __init__(self, file: Path, rows: int, dim: int) -> None:
+        start = len(FLAT_TYPES) * HEADER.size + COUNT.size
+        stop = start + 4 * rows * dim
+        data = np.memmap(file, dtype=np.uint8, mode="r")
+        counts = bytes(data[start - COUNT.size : start]) + bytes(data[stop : stop + COUNT.size])
+        if len(data) != stop + COUNT.size + 8 * rows or counts != COUNT.pack(rows * dim) + COUNT.pack(rows):
+            raise StoreDamagedError(
+                f"{file} has {len(data):,} bytes: expected a flat index of {rows:,} vectors of dimension {dim}"
+            )
+        self._vectors: Floats = data[start:stop].view("<f4").reshape(rows, dim)
+        self._rows: Rows = data[stop + COUNT.size :].view("<i8").astype(np.int64)
+
+    def search(
+        self, queries: Floats, k: int, allowed: Bools | None = None, *_approximate: object, **_settings: object
+    ) -> tuple[Floats, Rows]:
+        """Search as :meth:`SegmentIndex.search` does; the settings of approximate searches do not matter."""
+        return self.search_part(queries, k, 0, len(self._rows), allowed)
+
+    def multiplies(self, *_sizes: int) -> bool:
+        """Return False: the sums of matrix products would depend on the number of queries."""
+        return False
+
+    def compared(self, *_settings: object) -> int:
+        """Return the number of vectors: a search compares all of them."""
+        return len(self._rows)
+
+    def divided(
+        self, queries: Floats, k: int, allowed: Bools | None, _share: float, _effort: int | None, parts: int
+    ) -> Sequence[PartSearch]:
+        """Divide a search as :meth:`SegmentIndex.divided` does."""
+        part = partial(self.search_part, queries, k, allowed=allowed)
+        return [partial(part, *bounds) for bounds in ranges(len(self._rows), parts)]
+
+    def search_part(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
+    ) -> tuple[Floats, Rows]:
+        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
+        shape = len(queries), min(k, stop - start)
+        scores = np.full(shape, -np.inf, dtype=np.float32)
+        rows = np.full(shape, -1, dtype=np.int64)
+        if not shape[1]:
+            return scores, rows
+        for first in range(0, len(queries), _QUERIES):
+            some = slice(first, first + _QUERIES)
+            for products, ids in self._products(queries[some], start, stop, allowed):
+                for best, best_rows, own in zip(scores[some], rows[some], products, strict=True):
+                    better = np.flatnonzero(own > best[-1])
+                    if len(better):
+                        together = np.concatenate([best, own[better]])
+                        order = np.argsort(-together, kind="stable")[: shape[1]]
+                        best_rows[:] = np.concatenate([best_rows, ids[better]])[order]
+                        best[:] = together[order]
+        return scores, rows
+
+    def _products(self, queries: Floats, start: int, stop: int, allowed: Bools | None) -> Iterator[tuple[Floats, Rows]]:
+        """Yield blocks of inner products of ``queries`` with the ``allowed`` vectors, and the ids of these vectors."""
+        size = rows_in(_SEARCHED_BYTES, self._vectors.shape[1])
+        for first in range(start, stop, size):
+            part = slice(first, min(first + size, stop))
+            vectors, ids = self._vectors[part], self._rows[part]
+            if allowed is not None:
+                selected = np.flatnonzero(_selected(allowed, ids))
+                vectors, ids = vectors[selected], ids[selected]
+            if len(ids):
+                # The vectors are not aligned to four bytes in the file; arithmetic on unaligned data is slow.
+                yield dot_products(queries, np.require(vectors, np.float32, ["C", "ALIGNED"])), ids
+
+    def rounding(self, queries: Floats) -> Floats:
+        """Return zeros, shape ``(n,)``: a flat index does not round vectors."""
+        return np.zeros(len(queries), dtype=np.float32)
+
+    def rows(self) -> Rows:
+        """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
+        return self._rows
+
+    def contents(self) -> Iterator[tuple[Rows, Floats]]:
+        """Yield blocks of rows, int64, shape ``(n,)``, with their vectors, float32, shape ``(n, d)``."""
+        size = rows_in(_CONTENTS_BYTES, self._vectors.shape[1])
+        for start in range(0, len(self._rows), size):
+            part = slice(start, start + size)
+            yield self._rows[part], np.require(self._vectors[part], np.float32, ["C", "ALIGNED"])
+
+    def as_searched(self, vectors: Floats) -> Floats:
+        """Return ``vectors`` unchanged: a flat index neither transforms nor rounds them."""
+        return vectors
+
+    kept_of = as_searched
 
 
 StoredIndex: TypeAlias = SegmentIndex | FlatIndex

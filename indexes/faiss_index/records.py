@@ -8,10 +8,83 @@ from typing import Any, TypeVar
 
 from ragembed.config.fields import setting
 from ragembed.errors import ConfigError
-from ragembed.indexes.faiss_index.cost_model import Budget
 from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 
 Record = TypeVar("Record")
+
+LATENCY_MS, RECALL = 30.0, 0.98
+"""Targets for budgets that set no latency or recall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits for the index of a store. None means no limit.
+
+    Without a limit on latency and recall, the choice of an index aims at 30 ms and a recall@10 of 0.98.
+
+    Parameters
+    ----------
+    max_memory : int, optional
+        Maximum size of the index in bytes; greater than 0.
+    max_latency_ms : float, optional
+        Maximum time to search for one query in one thread, in milliseconds, at the 95th percentile of queries;
+        greater than 0.
+    min_recall : float, optional
+        Minimum recall@10: the share of the ten nearest vectors that the index finds, averaged over queries; greater
+        than 0 and at most 1.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import Budget
+    >>> Budget(max_latency_ms=5, min_recall=0.9).describe()
+    '5 ms a query, recall@10 0.9'
+    """
+
+    max_memory: int | None = None
+    max_latency_ms: float | None = None
+    min_recall: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_memory", self.max_memory), ("max_latency_ms", self.max_latency_ms)):
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}: expected more than 0")
+        if self.min_recall is not None and not 0 < self.min_recall <= 1:
+            raise ConfigError(f"min_recall is {self.min_recall}: expected a share above 0 and up to 1, as in 0.98")
+
+    @property
+    def open(self) -> bool:
+        """Whether the budget sets no limit."""
+        return self == Budget()
+
+    @property
+    def wanted_recall(self) -> float:
+        """The minimum recall@10, or its default."""
+        return RECALL if self.min_recall is None else self.min_recall
+
+    @property
+    def wanted_latency_ms(self) -> float:
+        """The maximum latency in milliseconds, or its default."""
+        return LATENCY_MS if self.max_latency_ms is None else self.max_latency_ms
+
+    def describe(self, *, defaults: bool = True) -> str:
+        """Return the limits as text, separated by commas.
+
+        Parameters
+        ----------
+        defaults : bool
+            Whether to include the default latency and recall if the budget does not set them.
+        """
+        parts = [
+            (self.max_latency_ms, f"{self.wanted_latency_ms:g} ms a query", defaults),
+            (self.max_memory, f"{short((self.max_memory or 0) / 1e6)} MB", False),
+            (self.min_recall, f"recall@10 {self.wanted_recall:g}", defaults),
+        ]
+        return ", ".join(text for value, text, shown in parts if shown or value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +137,8 @@ class IndexConfig:
         values : mapping
             The output of :meth:`to_dict`.
         """
-        rest = _fields(values, ("kind",))
-        return _made(cls, values["kind"], _made(Budget, **rest))
+        limits = _fields(values, "kind")
+        return _made(cls, {"kind": values["kind"], "budget": _made(Budget, limits)})
 
     def describe(self) -> str:
         """Return the kind and the limits of the budget as text."""
@@ -112,8 +185,7 @@ class Measurement:
         """Return the measurement as text."""
         parts = []
         if self.recall is not None:
-            found = self.recall
-            parts.append(f"recall@10 {found.mean:.4f} ({found.low:.4f} to {found.high:.4f})")
+            parts.append(f"recall@10 {self.recall.mean:.4f} ({self.recall.low:.4f} to {self.recall.high:.4f})")
         if self.latency_ms is not None:
             parts.append(f"{self.latency_ms:.2g} ms a query")
         return ", ".join([*parts, f"{self.bytes / 1e6:,.1f} MB"])
@@ -121,9 +193,9 @@ class Measurement:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
         """Create a record from the output of :func:`dataclasses.asdict`; raises :class:`ConfigError` if invalid."""
-        rest = _fields(values, ("recall",))
-        recall = values["recall"]
-        return _made(cls, recall=None if recall is None else _made(Recall, **_fields(recall)), **rest)
+        others = _fields(values, "recall")
+        recall = None if values["recall"] is None else _made(Recall, _fields(values["recall"]))
+        return _made(cls, {**others, "recall": recall})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +248,9 @@ class IndexSelection:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSelection:
         """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
-        rest = _fields(values, ("wanted", "reasons"))
-        return _made(cls, wanted=IndexConfig.from_dict(values["wanted"]), reasons=_tuple(values["reasons"]), **rest)
+        others = _fields(values, "wanted", "reasons")
+        wanted, reasons = IndexConfig.from_dict(values["wanted"]), _tuple(values["reasons"])
+        return _made(cls, {**others, "wanted": wanted, "reasons": reasons})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +279,9 @@ class IndexEvaluation:
 
     def describe(self) -> str:
         """Return the measurement as text."""
-        found = self.measurement
-        queries = "" if found.recall is None else f"{found.recall.queries} pseudo-queries, "
-        return f"{found.describe()} ({queries}{self.rows:,} vectors, {self.date})"
+        recall = self.measurement.recall
+        queries = "" if recall is None else f"{recall.queries} pseudo-queries, "
+        return f"{self.measurement.describe()} ({queries}{self.rows:,} vectors, {self.date})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -217,12 +290,17 @@ class IndexEvaluation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexEvaluation:
         """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
-        rest = _fields(values, ("measurement", "segments"))
+        others = _fields(values, "measurement", "segments")
         measurement = Measurement.from_dict(values["measurement"])
-        return _made(cls, measurement=measurement, segments=_tuple(values["segments"]), **rest)
+        return _made(cls, {**others, "measurement": measurement, "segments": _tuple(values["segments"])})
 
 
-def _fields(values: Any, needed: tuple[str, ...] = ()) -> dict[str, Any]:
+def short(number: float) -> str:
+    """Return a number as text: whole from 100 on, below with two digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+
+
+def _fields(values: Any, *needed: str) -> dict[str, Any]:
     """Require the ``needed`` fields and return all others."""
     if not isinstance(values, dict) or not set(needed) <= values.keys():
         expected = f"an object with {', '.join(needed)}" if needed else "an object"
@@ -243,8 +321,8 @@ def _require_types(record: Any, **types: type) -> None:
             raise ConfigError(f"{name} is {str(value)[:80]!r}: expected {expected.__name__}")
 
 
-def _made(record: type[Record], *values: Any, **named: Any) -> Record:
+def _made(record: type[Record], values: Mapping[str, Any]) -> Record:
     try:
-        return record(*values, **named)
+        return record(**values)
     except TypeError as error:
-        raise ConfigError(f"invalid {record.__name__} {str(values or named)[:80]}: {error}") from error
+        raise ConfigError(f"invalid {record.__name__} {str(values)[:80]}: {error}") from error

@@ -1,16 +1,17 @@
-"""Vectors read in blocks, from memory or from files, and their inner products."""
+"""Vectors read in blocks, from memory or from files, and their inner products, for few and for many queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ragembed.indexes.faiss_index.library import faiss, has_faiss
+from ragembed.indexes.faiss_index.specs import faiss, has_faiss
 from ragembed.indexes.types import Rows
-from ragembed.types import Floats
+from ragembed.types import Bools, Floats, Integers
 
 _BLOCK_BYTES = 16 * 1024**2
 _LEAST_SUMMED_ALIKE = 16
@@ -75,8 +76,7 @@ def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Flo
 def inner_products(queries: Floats, vectors: Floats) -> Floats:
     """Return the inner products, shape ``(n, m)``, of ``queries``, shape ``(n, d)``, and ``vectors``, shape ``(m, d)``.
 
-    The product of a vector does not depend on its position, to the last bit. NumPy's matrix product does not guarantee
-    that.
+    Unlike in NumPy's matrix product, a vector's product does not depend on its position, to the last bit.
     """
     if not has_faiss():
         return dot_products(queries, vectors)
@@ -120,6 +120,13 @@ def places_in(ascending: Rows, wanted: Rows) -> Rows:
     return np.minimum(np.searchsorted(ascending, wanted), last)
 
 
+def among(numbers: Integers, ascending: Integers) -> Bools:
+    """Return for each of ``numbers``, shape ``(n,)``, whether it is in ``ascending``."""
+    if len(ascending) == 0:
+        return np.zeros(len(numbers), dtype=bool)
+    return np.asarray(ascending[places_in(ascending, numbers)] == numbers)
+
+
 def ranges(total: int, parts: int) -> list[tuple[int, int]]:
     """Return the bounds of ``parts`` ranges that cover the positions below ``total``, of nearly equal size."""
     return list(pairwise(np.linspace(0, total, parts + 1, dtype=np.int64).tolist()))
@@ -141,3 +148,56 @@ def stratified(total: int, count: int, seed: int) -> Rows:
     bounds = np.linspace(0, total, count + 1).astype(np.int64)
     drawn = np.random.default_rng(seed).random(count)
     return np.asarray(bounds[:-1] + (drawn * np.diff(bounds)).astype(np.int64))
+
+
+_BLOCK = 4096
+_SAMPLED, _MORE = 8192, 16
+_LEAST_VECTORS, _LEAST_SHARE = 4096, 8
+"""Least number of vectors, and of vectors per result, for which an estimate of the lowest score saves time."""
+
+
+def can_estimate(vectors: int, k: int) -> bool:
+    """Return whether :func:`above_estimate` is faster than other methods for so many vectors and results."""
+    return vectors >= max(_LEAST_VECTORS, _LEAST_SHARE * k)
+
+
+def above_estimate(
+    queries: Floats, k: int, codes: NDArray[Any], centre: float, selected: Bools | None
+) -> tuple[Floats, list[Rows], list[Floats]]:
+    """Return for each query a score that more than ``k`` vectors probably reach, and the vectors that reach it.
+
+    The score of a vector is the product of the query, shape ``(n, d)``, with ``codes - centre``, whose shape is ``(m,
+    d)``. ``selected`` says for each position whether it may be returned; None allows all. The results are the lowest
+    scores, shape ``(n,)``, and for each query the positions, ascending, and their scores.
+    """
+    step = max(1, len(codes) // _SAMPLED)
+    sample = _products(queries, codes[::step], centre, None if selected is None else selected[::step])
+    rank = min(2 * k // step + _MORE, len(sample))
+    estimated = np.partition(sample, len(sample) - rank, axis=0)[len(sample) - rank]
+    lowest: Floats = np.maximum(estimated, np.finfo(np.float32).min)  # more than the score of what is not selected
+    at, of_query, values = [], [], []
+    for start in range(0, len(codes), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        products = _products(queries, codes[block], centre, None if selected is None else selected[block])
+        high = np.flatnonzero(products >= lowest)
+        at.append(start + high // len(queries))
+        of_query.append(high % len(queries))
+        values.append(products.ravel()[high])
+    numbers = np.concatenate(of_query)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(queries)))[:-1]
+    positions, scores = np.concatenate(at)[order], np.concatenate(values)[order]
+    return lowest, np.split(positions, ends), np.split(scores, ends)
+
+
+def _products(queries: Floats, codes: NDArray[Any], centre: float, selected: Bools | None) -> Floats:
+    """Return the products of all codes and queries, shape ``(m, n)``; minus infinity for others than ``selected``."""
+    vectors = (
+        np.subtract(codes, np.float32(centre), dtype=np.float32)
+        if centre
+        else np.require(codes, np.float32, ["C", "ALIGNED"])
+    )
+    products: Floats = vectors @ queries.T
+    if selected is not None:
+        products[~selected] = -np.inf
+    return products

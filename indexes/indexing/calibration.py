@@ -24,6 +24,7 @@ from ragembed.corpus import draw_spans
 from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
+from ragembed.indexes.search.pipeline import Mode, query_expression, run_query
 from ragembed.indexes.search.relevance import (
     KEY,
     LEAST_CHUNKS,
@@ -32,8 +33,7 @@ from ragembed.indexes.search.relevance import (
     matched_share,
     stored_relevance,
 )
-from ragembed.indexes.search.search import Mode, query_expression, search
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit
@@ -85,7 +85,8 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     fitted = None
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
-        fitted = store._reader.read(lambda snapshot: _fitted(store, snapshot, embedder, drawn, language))
+        with store.snapshot() as snapshot:
+            fitted = _fitted(store, snapshot, embedder, drawn, language)
         progress.finish()
     writer.set_meta({**found, KEY: None if fitted is None else fitted.to_dict()})
     is_new = known is None or known["language"] != language
@@ -97,7 +98,7 @@ def _is_due(store: Store, writer: StoreWriter, before: int, chunks: int) -> bool
     is_kept = writer.meta(KEY) is not None
     if chunks < LEAST_CHUNKS:
         return is_kept or chunks >= _GROWTH * before
-    model = store._reader.read(lambda snapshot: stored_relevance(snapshot.connection))
+    model = store.read_database(stored_relevance)
     return before < LEAST_CHUNKS or chunks >= _GROWTH * before or (is_kept and model is None)
 
 
@@ -120,7 +121,7 @@ class _Signals(NamedTuple):
 
 
 def _fitted(
-    store: Store, snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
+    store: Store, snapshot: Snapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
     """Return the relevance model of spans with their texts, or None; with an external model, words alone decide."""
     mode: Mode = "lexical" if embedder.is_remote else "hybrid"
@@ -159,9 +160,8 @@ def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mod
     def answered(start: int) -> list[list[Hit]]:
         some = slice(start, start + _QUERIES_AT_ONCE)
         given = None if vectors is None else vectors[some]
-        return store._reader.read(
-            lambda snapshot: search(snapshot, queries[some], _RESULTS, mode, None, fusion, given=given)
-        )
+        with store.snapshot() as snapshot:
+            return run_query(snapshot, queries[some], _RESULTS, mode, None, fusion, vectors=given)
 
     with ThreadPoolExecutor(processors()) as threads:
         return list(chain.from_iterable(threads.map(answered, range(0, len(queries), _QUERIES_AT_ONCE))))
@@ -172,7 +172,7 @@ def _contains(hit: Hit, span: str) -> bool:
     return span in " ".join(hit.chunk.embedded_text.split())
 
 
-def _signals(snapshot: StoreSnapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
+def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
     """Return the signals of the queries that have hits."""
     rows = []
     for query, hits in zip(queries, answers, strict=True):

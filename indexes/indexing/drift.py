@@ -21,8 +21,7 @@ from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.search.merged_snapshot import MergedSnapshot
-from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import Baseline, load_baseline
 from ragembed.indexes.store import Store
@@ -244,15 +243,12 @@ def measure_drift(opened: Store | Collection) -> DriftReport:
     ...     measure_drift(store).verdict
     'keep'
     """
-    if isinstance(opened, Store):
-        path = opened.path
-        return opened._reader.read(lambda snapshot: _measured(_MeasuredTexts.of([(path, snapshot)])))
 
-    def answer(snapshot: Snapshot) -> DriftReport:
-        members = snapshot.members if isinstance(snapshot, MergedSnapshot) else ()
-        return _measured(_MeasuredTexts.of([(opened.paths[name], each) for name, each in members]))
+    def answer() -> DriftReport:
+        with opened.snapshot() as snapshot:
+            return _measured(_MeasuredTexts.of(snapshot.comparable("dense")))
 
-    return opened._read(answer, "dense")
+    return opened.read(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +277,13 @@ class _MeasuredTexts:
     members: Sequence[_MeasuredStore]
 
     @classmethod
-    def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _MeasuredTexts:
-        embedder = stores[0][1].embedder().refittable
+    def of(cls, snapshot: Snapshot) -> _MeasuredTexts:
+        embedder = snapshot.embedder().refittable
+        stores = [(store.reader.path, store.connection) for store in snapshot.stores]
         if embedder is None:
             raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
-        connections = [(path, snapshot.connection) for path, snapshot in stores]
         members = [
-            _MeasuredStore(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in connections
+            _MeasuredStore(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in stores
         ]
         return cls(embedder, members)
 

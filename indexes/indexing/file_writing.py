@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ragembed.corpus import blocks, grouped
@@ -145,8 +145,9 @@ class RunEncoder:
         if without_torch is not None:
             yield without_torch
             return
-        for part in grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]:
-            yield embedder.raw_documents(part, progress)
+        parts: Iterable[Sequence[str]] = grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]
+        for some in parts:
+            yield embedder.raw_documents(some, progress)
             give_back()
 
 

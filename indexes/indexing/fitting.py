@@ -26,6 +26,7 @@ from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
@@ -193,7 +194,7 @@ class _DistinctRows:
         """Return a mask of the new ones among the vector rows of a store, or a slice of all."""
         if self._is_single:
             return slice(None)
-        hashes = store._reader.read(lambda snapshot: snapshot.hashes_of_rows(rows))
+        hashes = store.read_database(catalog.hashes_of_rows, rows)
         new = [hashes[row] not in self._seen for row in rows]
         self._seen.update(hashes.values())
         return new

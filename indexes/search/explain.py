@@ -12,13 +12,12 @@ from ragembed.contributions import Contributions, TextParts, contributions
 from ragembed.documents.normalisation import LineForms, line_forms, normalise
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.fusion import Fusion, LinearScale, read_weight
-from ragembed.indexes.search.hybrid import Candidates
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors
+from ragembed.indexes.search.pipeline import Mode, query_expression, run_query
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import RelevanceParts
-from ragembed.indexes.search.search import Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot, known_keys, unread_share
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles
@@ -33,23 +32,11 @@ _OWN = "the query's own vector"
 class Term:
     """One term of the sum that is a score.
 
-    Attributes
-    ----------
-    kind : str
-        What the term stands for:
-
-        - ``"query"``: the cosine of the query's own vector, which is the sum of ``Explanation.contributions``
-        - ``"feedback"``: a chunk that the query vector was moved towards; ``name`` is its id
-        - ``"hubness"``: minus a part of the chunk's hubness, its mean cosine with the nearest pseudo-queries
-        - ``"phrase"``: BM25 of the phrase ``name`` of the query
-        - ``"shared"``: words that the chunk shares with the best chunks
-        - ``"dense"``, ``"lexical"``: a part that does not depend on the chunk's own score, such as minus the mean of
-          the candidates, or the value of a rank
-        - ``"rounding"``: rounding errors
-    name : str
-        Name of the term.
-    value : float
-        Value of the term.
+    Its kind is ``"query"`` for the cosine of the query's own vector (the sum of ``Explanation.contributions``),
+    ``"feedback"`` for a chunk that the query vector was moved towards (``name`` is its id), ``"hubness"`` for minus a
+    part of the chunk's hubness, ``"phrase"`` for BM25 of a phrase of the query, and ``"shared"`` for words that the
+    chunk shares with the best chunks. ``"dense"`` and ``"lexical"`` do not depend on the chunk's own score, such as
+    minus the mean of the candidates, or the value of a rank. ``"rounding"`` is for rounding errors.
     """
 
     kind: TermKind
@@ -59,21 +46,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """The contribution of a chunk's dense, lexical or shared score to its fused score.
+    """The contribution ``value`` of a chunk's dense, lexical or shared ``score`` to its fused score.
 
-    Attributes
-    ----------
-    score : float
-        The cosine with the moved query vector minus a part of the hubness, BM25, or the similarity of the chunk's words
-        to those of the best chunks.
-    weight : float
-        Factor of the scaled score.
-    value : float
-        Contribution to the fused score.
-    line : LinearScale or None
-        How the scores of the candidates are scaled. None if they count nothing, or count by rank.
-    rank : int or None
-        Rank among the candidates, if the fusion uses ranks.
+    ``weight`` is the factor of the scaled score. ``line`` scales the scores of the candidates; it is None if they count
+    nothing, or by ``rank`` among the candidates.
     """
 
     score: float
@@ -90,37 +66,12 @@ class ScorePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """The reasons for the score of a hit.
+    """The reasons for the score of a hit, which is the sum of ``terms`` unless a later step changed it.
 
-    Attributes
-    ----------
-    hit : Hit
-        The hit.
-    mode : str
-        The search mode that found it.
-    score : float
-        The sum of ``terms``. It is the hit's own score, unless a later step changed that.
-    terms : tuple of Term
-        The terms of the score.
-    unit : str
-        ``"score"`` if the contributions add up to the term ``"query"``. ``"cosine"`` if they add up to the cosine of
-        query and chunk, because cosines enter the score by rank or not at all.
-    contributions : ragembed.contributions.Contributions or None
-        Contributions of pairs of tokens. None if they are not available; ``note`` then says why.
-    phrases : dict of str to float
-        BM25 of the chunk by phrase of the query.
-    dense, lexical, shared : ScorePart or None
-        How the scores were fused. None if there was no fusion.
-    candidates : int or None
-        Number of candidates that were fused.
-    towards : tuple of ChunkRecord
-        Chunks that the query vector was moved towards.
-    like : tuple of ChunkRecord
-        Chunks whose words the chunk was compared with.
-    note : str or None
-        What could not be explained, and why.
-    relevance : ragembed.indexes.search.relevance.RelevanceParts or None
-        How the relevance of the hit is made up. None if the store has no fit of it.
+    ``contributions`` of pairs of tokens add up to the term ``"query"``, or to the cosine of query and chunk if ``unit``
+    is ``"cosine"``; they are None if they are not available, as ``note`` says. ``phrases`` has BM25 by phrase of the
+    query, ``candidates`` is the number of chunks that were fused, ``towards`` are the chunks that the query vector was
+    moved towards, and ``like`` those whose words the chunk was compared with.
     """
 
     hit: Hit
@@ -201,12 +152,22 @@ def explain(
     min_relevance: float | None = None,
     ids: Collection[str] | None = None,
 ) -> list[Explanation]:
-    """Search as :func:`search` does, and explain each of the best ``k`` hits, or those with one of ``ids``."""
-    fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
-    if ids is not None:
-        hits = [hit for hit in hits if hit.id in ids]
-    return explain_hits(snapshot, query, hits, mode, fusion, trace)
+    """Search as :func:`run_query` does, and explain each of the best ``k`` hits, or those with one of ``ids``.
+
+    If the scores of the stores cannot be compared, the explained score is that among the stores with the same embedder.
+    """
+    groups, trace = snapshot.groups(mode), list[Candidates]()
+    [hits] = run_query(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
+    explained: dict[int, Explanation] = {}
+    for group in groups:
+        names = {store.name for store in group.stores}
+        at = [i for i, hit in enumerate(hits) if hit.store in names and (ids is None or hit.id in ids)]
+        if len(groups) > 1:
+            trace = []
+            run_query(group, [query], k, mode, where, fusion, ranking, trace)
+        explanations = explain_hits(group, query, [hits[i] for i in at], mode, fusion or group.fusion(), trace)
+        explained.update(zip(at, explanations, strict=True))
+    return [explained[i] for i in sorted(explained)]
 
 
 def explain_hits(
@@ -217,7 +178,7 @@ def explain_hits(
         return []
     fusion = tiers[0].fusion if tiers else fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
-    keys = known_keys(snapshot, hits)
+    keys = snapshot.known_keys(hits)
     phrases = phrase_scores(snapshot, expression, keys)
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, tiers[0] if tiers else None)
     weight = fusion.hubness if tiers else 0.0
@@ -242,7 +203,7 @@ def _with_relevance(
     if model is None:
         return list(explained)
     highest = None if expression is None else snapshot.highest_score(expression)
-    read = 1.0 if explained[0].mode == "lexical" else read_weight(unread_share(snapshot, normalise(query)))
+    read = 1.0 if explained[0].mode == "lexical" else read_weight(snapshot.unread_share(normalise(query)))
     return [replace(each, relevance=RelevanceParts.of(model, each.hit, highest, read)) for each in explained]
 
 

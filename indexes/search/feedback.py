@@ -6,11 +6,11 @@ No user feedback is involved. The first hits are assumed to be relevant.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ragembed.indexes.per_generation import PerGeneration
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
 
@@ -53,24 +53,19 @@ def words_of(text: str) -> Integers:
 
 
 class KeptWords:
-    """Keeps the words of the chunks of earlier queries. Threads may share an instance."""
+    """Keeps the words of the chunks of earlier queries of one generation. Threads may share an instance."""
 
     def __init__(self) -> None:
-        self._kept: PerGeneration[dict[int, Integers]] = PerGeneration()
+        self._words: dict[int, Integers] = {}
+        self._lock = threading.Lock()
 
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        self._kept.clear()
-
-    def of(
-        self, keys: Sequence[int], generation: int, read: Callable[[Sequence[int]], Mapping[int, str]]
-    ) -> dict[int, Integers]:
+    def of(self, keys: Sequence[int], read: Callable[[Sequence[int]], Mapping[int, str]]) -> dict[int, Integers]:
         """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
-        words = self._kept.of(generation, lambda _: {})
-        with self._kept.lock:
+        words = self._words
+        with self._lock:
             found = {key: words[key] for key in keys if key in words}
         new = {key: words_of(text) for key, text in read([key for key in keys if key not in found]).items()}
-        with self._kept.lock:
+        with self._lock:
             for key in list(words)[: max(0, len(words) + len(new) - _KEPT)]:
                 del words[key]
             words.update(new)

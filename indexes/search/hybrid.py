@@ -1,34 +1,123 @@
-"""Hybrid search of a snapshot: dense and lexical scores of the same candidates are fused, then fused with feedback."""
+"""What hybrid search computes of a query: its vector, encoded ahead, its lexical matches, and its candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
-from ragembed.indexes.faiss_index.vectors import places_in
+from ragembed.errors import DimensionError
+from ragembed.indexes.faiss_index.vectors import among, inner_products, places_in
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
-from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.selection import Admission, among
+from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Keys
+from ragembed.postprocess import unit_rows
+from ragembed.resources import processors
 from ragembed.types import Doubles, Floats
-
-DEPTH, DEEPER = 200, 4
-"""Number of best chunks of either search that become candidates, and the factor by which each deeper search grows."""
 
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
+QUERIES_AT_ONCE = 32
+"""Queries that are encoded together, in one thread, while another searches for those before them."""
 
-FEEDBACK_CHUNKS = 3
-"""Number of first hits that feedback assumes to be relevant."""
 
-COMPARED_BY_WORDS = 100
-"""Number of candidates whose words are compared."""
+class _Processors:
+    """What the searches of a process share: ``places`` for as many as there are processors, and ``threads`` for them.
+
+    More searches at once would wait for one another, at half the rate.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Start without searches and threads, as in a child process."""
+        self.places = threading.BoundedSemaphore(processors())
+        self.threads = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
+
+
+PROCESSORS = _Processors()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PROCESSORS.renew)
+
+
+class EncodedAhead:
+    """The vectors of queries. Another thread begins to encode a block when the one before it is needed."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Floats], queries: Sequence[str]) -> None:
+        self._encode, self._queries = encode, queries
+        self._blocks: list[Callable[[], Floats]] = []
+        self._begin(1)
+
+    def __call__(self, start: int, stop: int) -> Floats:
+        """Return the vectors of the queries from ``start`` up to, not including, ``stop``."""
+        first, last = start // QUERIES_AT_ONCE, (min(stop, len(self._queries)) - 1) // QUERIES_AT_ONCE
+        self._begin(last + 2)
+        encoded = np.concatenate([block() for block in self._blocks[first : last + 1]])
+        return encoded[start - first * QUERIES_AT_ONCE :][: stop - start]
+
+    def _begin(self, blocks: int) -> None:
+        for number in range(len(self._blocks), min(blocks, -(-len(self._queries) // QUERIES_AT_ONCE))):
+            at = number * QUERIES_AT_ONCE
+            job = partial(self._encode, self._queries[at : at + QUERIES_AT_ONCE])
+            self._blocks.append(cache(partial(_result, job, PROCESSORS.threads.submit(job))))
+
+
+def _result(job: Callable[[], Floats], begun: Future[Floats]) -> Floats:
+    """Return the result of a job in another thread; run it if no thread was free."""
+    return job() if begun.cancel() else begun.result()
+
+
+class ChunkVectors:
+    """Unit vectors of a snapshot's chunks by key. Each is read once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._keys = np.zeros(0, dtype=np.int64)
+        self._vectors = np.zeros((0, 0), dtype=np.float32)
+
+    def of(self, keys: Keys) -> Floats:
+        """Return the vectors of the chunks ``keys``, shape ``(n, d)``; raise KeyError for an unknown key."""
+        if not len(keys):
+            return np.zeros((0, self._snapshot.dim() or 0), dtype=np.float32)
+        new = np.unique(keys[~among(keys, self._keys)])
+        if len(new):
+            vectors = self._snapshot.vectors(self._snapshot.rows_of_keys(new))
+            together = np.concatenate([self._keys, new])
+            order = np.argsort(together)
+            self._vectors = np.concatenate([self._vectors, vectors])[order] if len(self._keys) else vectors
+            self._keys = together[order]
+        return self._vectors[np.searchsorted(self._keys, keys)]
+
+    def cosines(self, vector: Floats, keys: Keys) -> Doubles:
+        """Return the exact cosines of the chunks ``keys``, shape ``(n,)``, with a query vector, shape ``(d,)``."""
+        if not len(keys):
+            return np.zeros(0)
+        cosines: Doubles = inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
+        return cosines
+
+    def correction(self, keys: Keys, weight: float) -> Floats:
+        """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``.
+
+        Hubness that is new is measured; 0 if the store has none.
+        """
+        hubness = self._snapshot.hubness() if weight else None
+        if hubness is None:
+            return np.zeros(len(keys), dtype=np.float32)
+        rows = self._snapshot.rows_of_keys(keys)
+        measured, values = hubness.known(rows)
+        if not measured.all():
+            new = rows[~measured].tolist()
+            hashes = self._snapshot.hashes_of_rows(new)
+            values[~measured] = hubness.queries.hubness(self.of(keys[~measured]), [hashes[row] for row in new])
+        return weight * values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,49 +140,30 @@ class Candidates:
     shared: Doubles | None = None
     like: tuple[int, ...] = ()
 
-    def by_key(self) -> dict[int, float]:
-        """Return the fused scores by chunk key."""
-        return dict(zip(self.keys.tolist(), self.scores.tolist(), strict=True))
-
-    def fused(self) -> Candidates:
-        """Return the candidates with fused scores, best first."""
-        scores = self.fusion.scores(self.dense, self.lexical, self.shared)
-        order = np.lexsort((self.keys, -scores))
-        return replace(
-            self,
-            keys=self.keys[order],
-            dense=self.dense[order],
-            lexical=self.lexical[order],
-            scores=scores[order],
-            shared=None if self.shared is None else self.shared[order],
-        )
-
-    def weights(self) -> dict[int, float]:
-        """Return the weights in feedback of the best chunks, by key."""
-        shares = self.fusion.feedback * feedback.shares(self.scores, FEEDBACK_CHUNKS)
-        return dict(zip(self.keys[:FEEDBACK_CHUNKS].tolist(), shares.tolist(), strict=True))
-
-    def best(self, count: int) -> Candidates:
-        """Return the best ``count`` candidates, and those that tie with the last of them."""
-        if len(self.keys) <= count:
-            return self
-        stop = int((self.scores >= self.scores[count - 1]).sum())
-        return replace(
-            self,
-            keys=self.keys[:stop],
-            dense=self.dense[:stop],
-            lexical=self.lexical[:stop],
-            scores=self.scores[:stop],
-            shared=None if self.shared is None else self.shared[:stop],
-        )
+    @classmethod
+    def fused(
+        cls,
+        vector: Floats,
+        towards: Mapping[int, float],
+        keys: Keys,
+        dense: Doubles,
+        lexical: Doubles,
+        fusion: Fusion,
+        shared: Doubles | None = None,
+        like: tuple[int, ...] = (),
+    ) -> Candidates:
+        """Return candidates with fused scores, best first."""
+        scores = fusion.scores(dense, lexical, shared)
+        order = np.lexsort((keys, -scores))
+        shared = None if shared is None else shared[order]
+        return cls(vector, towards, keys[order], dense[order], lexical[order], scores[order], fusion, shared, like)
 
 
 @dataclass(frozen=True, slots=True)
 class LexicalMatches:
     """The lexical matches of a query: chunk keys, ascending, their BM25, and ``floor`` for chunks that are not listed.
 
-    ``likely`` are the keys of the best matches, best first. ``vectors`` holds their vectors if they were read before
-    the query vector was known.
+    ``likely`` are the keys of the best matches, best first. ``vectors`` keeps the vectors of chunks that are read.
     """
 
     expression: str
@@ -101,10 +171,17 @@ class LexicalMatches:
     scores: Doubles
     floor: float
     likely: Keys
-    vectors: ChunkVectors | None = None
+    vectors: ChunkVectors
 
     @classmethod
-    def of(cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None) -> LexicalMatches:
+    def of(
+        cls,
+        snapshot: Snapshot,
+        expression: str,
+        depth: int,
+        selection: Selected,
+        vectors: ChunkVectors | None = None,
+    ) -> LexicalMatches:
         """Search for the best ``depth`` matches and more."""
         limit = max(LEXICAL_DEPTH, depth)
         keys, scores = snapshot.matches(expression, limit, selection)
@@ -112,21 +189,7 @@ class LexicalMatches:
         floor = float(scores[-1]) if len(keys) >= limit else 0.0
         likely, _ = fulltext.with_ties(keys, scores, depth)
         order = np.argsort(keys)
-        return cls(expression, keys[order], scores[order], floor, likely)
-
-    def deeper(self, snapshot: Snapshot, depth: int, selection: Admission | None) -> LexicalMatches:
-        """Search again for the best ``depth`` matches, and keep the vectors that were read."""
-        return replace(LexicalMatches.of(snapshot, self.expression, depth, selection), vectors=self.vectors)
-
-    def with_vectors(self, snapshot: Snapshot) -> LexicalMatches:
-        """Read the vectors of the best matches; this takes no extra time if another thread encodes the query."""
-        vectors = ChunkVectors(snapshot)
-        vectors.of(self.likely)
-        return replace(self, vectors=vectors)
-
-    def chunk_vectors(self, snapshot: Snapshot) -> ChunkVectors:
-        """Return the vectors that were read early. Without them, every call reads the vectors it needs."""
-        return self.vectors or ChunkVectors(snapshot)
+        return cls(expression, keys[order], scores[order], floor, likely, vectors or ChunkVectors(snapshot))
 
     def of_chunks(self, keys: Keys) -> Doubles:
         """Return BM25 of each of the chunks ``keys``, float64, shape ``(n,)``."""
@@ -136,81 +199,27 @@ class LexicalMatches:
         return np.where(self.keys[at] == keys, self.scores[at], self.floor)
 
 
-def tiers(
-    snapshot: Snapshot,
-    vectors: Floats,
-    worded: Sequence[LexicalMatches],
-    selection: Admission | None,
-    fusion: Fusion,
-) -> list[Iterator[Candidates]]:
-    """Return the candidates of each query in tiers. The chunks that a tier adds rank below those of the tiers before.
+def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selected) -> list[tuple[Keys, Doubles]]:
+    """Return for each query vector the keys of the chunks of its ``k`` nearest rows, ascending, and their cosines.
 
-    The unit vectors of the queries have shape ``(n, d)``; ``worded`` are the best :data:`DEPTH` matches and more. The
-    best :data:`DEPTH` chunks of both searches are fused. With ``fusion.feedback``, they are fused again after feedback
-    from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused again after feedback from words: these are the
-    first tier. The others are the second. Each further tier has the best chunks of searches that are deeper by the
-    factor :data:`DEEPER`, until all chunks are read. So the order of the chunks does not depend on how many of them are
-    read.
+    ``vectors`` has shape ``(n, d)``. Raises :class:`DimensionError` if the store holds vectors of another dimension.
     """
-    unmoved: list[Mapping[int, float]] = [{} for _ in worded]
-    pools = _fused(snapshot, vectors, worded, DEPTH, selection, fusion, unmoved)
-    if fusion.feedback and fusion.alpha:
-        towards = [pool.weights() for pool in pools]
-        moved = [
-            feedback.moved(
-                vector, words.chunk_vectors(snapshot).of(np.array(list(best))), np.array(list(best.values()))
-            )
-            for vector, words, best in zip(vectors, worded, towards, strict=True)
-        ]
-        pools = _fused(snapshot, np.stack(moved), worded, DEPTH, selection, fusion, towards)
-    first = [_compared(snapshot, pool) for pool in pools]
-    together = zip(first, pools, worded, strict=True)
-    return [chain([best, pool], _deeper(snapshot, pool, words, selection)) for best, pool, words in together]
-
-
-def _compared(snapshot: Snapshot, pool: Candidates) -> Candidates:
-    """Return the best candidates, fused again after feedback from words."""
-    if not pool.fusion.feedback or pool.fusion.alpha == 1:
-        return pool
-    best = pool.best(COMPARED_BY_WORDS)
-    like = tuple(best.keys[:FEEDBACK_CHUNKS].tolist())
-    return replace(best, shared=shared_words(snapshot, best.keys, len(like)), like=like).fused()
-
-
-def _deeper(
-    snapshot: Snapshot, pool: Candidates, words: LexicalMatches, selection: Admission | None
-) -> Iterator[Candidates]:
-    """Yield the candidates of deeper and deeper searches for the vector and the words of ``pool``."""
-    depth, count = DEPTH, snapshot.count()
-    while depth < count:
-        depth *= DEEPER
-        words = words.deeper(snapshot, depth, selection)
-        [found] = _fused(snapshot, pool.vector[None, :], [words], depth, selection, pool.fusion, [pool.towards])
-        yield found
-
-
-def _fused(
-    snapshot: Snapshot,
-    vectors: Floats,
-    worded: Sequence[LexicalMatches],
-    depth: int,
-    selection: Admission | None,
-    fusion: Fusion,
-    towards: Sequence[Mapping[int, float]],
-) -> list[Candidates]:
-    found: list[Candidates] = []
-    near = nearest(snapshot, vectors, depth, selection)
-    for vector, words, (near_keys, cosines), moved_to in zip(vectors, worded, near, towards, strict=True):
-        # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
-        known = words.chunk_vectors(snapshot)
-        others = words.likely[~among(words.likely, near_keys)]
-        keys = np.concatenate([near_keys, others])
-        by_vectors = np.concatenate([cosines, known.cosines(vector, others)])
-        by_vectors -= known.correction(keys, fusion.hubness)
-        by_words = words.of_chunks(keys)
-        unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
-        found.append(unfused.fused())
-    return found
+    dim = snapshot.dim()
+    if dim not in (None, vectors.shape[1]):
+        raise DimensionError(
+            f"the query vector has dimension {vectors.shape[1]}: expected {dim}, the dimension of the vectors in the "
+            "store; search it with the embedder that it was made with"
+        )
+    nearest = []
+    for rows, cosines in snapshot.nearest_rows(vectors, k, selection):
+        order = np.argsort(rows)
+        rows, cosines = rows[order], cosines[order]
+        keys, of_keys = snapshot.chunks_of_rows(rows)
+        if selection is not None:
+            admitted = selection.admits(keys)
+            keys, of_keys = keys[admitted], of_keys[admitted]
+        nearest.append((keys, cosines[np.searchsorted(rows, of_keys)].astype(np.float64)))
+    return nearest
 
 
 def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:

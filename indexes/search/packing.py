@@ -71,11 +71,9 @@ class PackingRequest:
         return min(max(self.budget // _TOKENS_PER_CANDIDATE, _LEAST_CANDIDATES), _MOST_CANDIDATES)
 
 
-def pack(
-    snapshot: Snapshot, folder: Callable[[str | None], Path], hits: Sequence[Hit], request: PackingRequest
-) -> Context:
-    """Return the context for ``hits``, best first; ``folder`` returns the folder of a store by name."""
-    return _Packer(snapshot, folder, hits, request).context()
+def pack(snapshot: Snapshot, hits: Sequence[Hit], request: PackingRequest) -> Context:
+    """Return the context for ``hits``, best first."""
+    return _Packer(snapshot, hits, request).context()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,11 +132,8 @@ class _Waiting:
 
 
 class _Packer:
-    def __init__(
-        self, snapshot: Snapshot, folder: Callable[[str | None], Path], hits: Sequence[Hit], request: PackingRequest
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, hits: Sequence[Hit], request: PackingRequest) -> None:
         self._snapshot = snapshot
-        self._folder = folder
         self._hits = hits
         self._request = request
         self._files: dict[tuple[str | None, ...], _File] = {}
@@ -314,7 +309,7 @@ class _Packer:
             lines: Sequence[str] = ()
             if record.source is not None:
                 name = self._request.name_file
-                place = file_path(record.source, self._folder(record.store))
+                place = file_path(record.source, self._snapshot.folder(record.store))
                 path = shown_path(place) if name is None else name(record.source)
                 path = path if name is None or record.store is None else f"{record.store}: {path}"
                 path = path if member is None else f"{path}: {member}"
@@ -327,7 +322,7 @@ class _Packer:
 
     def _on_disk(self, source: str, store: str | None) -> tuple[Sequence[str], bool]:
         """Return the lines of a file, or none if they cannot be used, and whether the file changed."""
-        folder = self._folder(store)
+        folder = self._snapshot.folder(store)
         place = file_path(source, folder)
         indexed, paths = self._snapshot.indexed_file(source, store)
         root = root_place(source, paths, folder)

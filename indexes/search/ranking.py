@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +25,8 @@ _Identity: TypeAlias = "tuple[str | None, str]"
 _Ranked: TypeAlias = "tuple[int, float | None]"
 """The number of a group, and the reranker's score of its best hit."""
 
+_RANK_CONSTANT = 60.0
+"""Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
 _LEAST_READ = 30
 """Number of candidates that are compared with each other before the first of them is a result."""
 
@@ -86,7 +88,7 @@ class RankingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CandidateStream:
     """The candidates of one query, best first; they are read as needed.
 
     ``geometry(hits)`` returns unit vectors: of the query, float32, shape ``(d,)``, and of the hits, shape ``(n, d)``.
@@ -99,21 +101,45 @@ class Source:
     is_deleted: Callable[[Hit], bool] = lambda _: False
 
 
-def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
+def rank(stream: CandidateStream, k: int, ranking: RankingOptions) -> list[Hit]:
     """Return the best ``k`` candidates according to ``ranking``, or all if there are fewer.
 
     The order does not depend on ``k``. Raises :class:`ConfigError` if a reranker does not return a finite score for
     each text.
     """
     groups: list[list[Hit]] = []
-    ranked = _limited_per_file(_ordered(source, ranking, groups), groups, ranking.per_file, source.is_deleted)
+    ranked = _limited_per_file(_ordered(stream, ranking, groups), groups, ranking.per_file, stream.is_deleted)
     if ranking.mmr is not None:
-        ranked = chain(_diverse(list(islice(ranked, ranking.mmr_depth)), source, ranking.mmr), ranked)
+        ranked = chain(_diverse(list(islice(ranked, ranking.mmr_depth)), stream, ranking.mmr), ranked)
     best = list(islice(ranked, k))
     return [replace(hit, duplicates=_others(groups[number], hit)) for number, hit in best]
 
 
-def _ordered(source: Source, ranking: RankingOptions, groups: list[list[Hit]]) -> Iterator[_Ranked]:
+def by_rank(streams: Sequence[CandidateStream]) -> CandidateStream:
+    """Return the candidates of several streams, ordered by their ranks there (Cormack, Clarke & Büttcher 2009).
+
+    The score is ``1 / (60 + rank)``. Candidates of the same rank are ordered by their relevance, if it is known.
+    """
+
+    def candidates() -> Iterator[Hit]:
+        for place, tier in enumerate(zip_longest(*(stream.candidates for stream in streams)), 1):
+            hits = [hit for hit in tier if hit is not None]
+            for hit in sorted(hits, key=lambda hit: -(hit.relevance or 0.0)):
+                yield replace(hit, score=1.0 / (_RANK_CONSTANT + place))
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        raise ConfigError(
+            f"{len(hits)} hits come from stores with different embedders, whose vectors cannot be compared: leave out "
+            "mmr, or search stores with the same embedder"
+        )
+
+    def is_deleted(hit: Hit) -> bool:
+        return any(stream.is_deleted(hit) for stream in streams)
+
+    return CandidateStream(streams[0].query, candidates(), geometry, is_deleted)
+
+
+def _ordered(stream: CandidateStream, ranking: RankingOptions, groups: list[list[Hit]]) -> Iterator[_Ranked]:
     """Yield the groups of near-duplicates by their best hit, after reranking, and write them into ``groups``.
 
     A group that grows after that is yielded again.
@@ -121,7 +147,7 @@ def _ordered(source: Source, ranking: RankingOptions, groups: list[list[Hit]]) -
     near = NearDuplicates() if ranking.dedupe else None
     reranked = 0 if ranking.reranker is None else ranking.rerank_depth
     done = 0
-    for read, hit in enumerate(source.candidates, 1):
+    for read, hit in enumerate(stream.candidates, 1):
         check()
         number = None if near is None else near.place(hit.chunk.embedded_text)
         if number is not None:
@@ -133,10 +159,10 @@ def _ordered(source: Source, ranking: RankingOptions, groups: list[list[Hit]]) -
         # The last group is not yielded before another begins, so that it has its duplicates.
         ready = len(groups) if near is None else len(groups) - 1 if read >= _LEAST_READ else 0
         if ready > done and ready >= reranked:
-            yield from _reranked(groups[:reranked] if not done else [], source.query, ranking.reranker)
+            yield from _reranked(groups[:reranked] if not done else [], stream.query, ranking.reranker)
             yield from ((number, None) for number in range(max(done, reranked), ready))
             done = ready
-    yield from _reranked(groups[:reranked] if not done else [], source.query, ranking.reranker)
+    yield from _reranked(groups[:reranked] if not done else [], stream.query, ranking.reranker)
     yield from ((number, None) for number in range(max(done, reranked), len(groups)))
 
 
@@ -176,11 +202,11 @@ def _limited_per_file(
             yield number, replace(groups[number][first], rerank=score)
 
 
-def _diverse(pool: Sequence[tuple[int, Hit]], source: Source, lambda_mult: float) -> list[tuple[int, Hit]]:
+def _diverse(pool: Sequence[tuple[int, Hit]], stream: CandidateStream, lambda_mult: float) -> list[tuple[int, Hit]]:
     """Return ``pool`` in the order of maximal marginal relevance."""
     if not pool:
         return []
-    query_vector, vectors = source.geometry([hit for _, hit in pool])
+    query_vector, vectors = stream.geometry([hit for _, hit in pool])
     relevance = _as_cosines(_scores([hit for _, hit in pool]), vectors @ query_vector)
     return [pool[i] for i in mmr_by_relevance(relevance, vectors, len(pool), lambda_mult)]
 

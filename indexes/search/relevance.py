@@ -204,12 +204,6 @@ def is_weak(relevances: Iterable[float | None]) -> bool:
     return bool(known) and max(known) < WEAK
 
 
-def check_least(least: float | None) -> None:
-    """Raise :class:`ConfigError` if ``least`` is out of range."""
-    if least is not None and not 0.0 <= least <= 1.0:
-        raise ConfigError(f"the threshold of relevance is {least}: expected a number from 0 (every result) to 1")
-
-
 def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None, chunks: int) -> None:
     """Warn if ``least`` cannot be applied to hits, because their relevance is unknown; see :func:`collected_notes`.
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from ragembed.documents.normalisation import normalise
-from ragembed.errors import ConfigError, DimensionError
+from ragembed.errors import ConfigError, DimensionError, StoreDamagedError
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.search import packing, search
+from ragembed.indexes.search import packing
 from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.pipeline import Mode, diverse, nearest_to, run_query
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import Answer
-from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.reader import StoreView
+from ragembed.indexes.search.snapshot import SearchStates, Snapshot
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.types import ChunkRecord, Hit, Hits
 from ragembed.models.token_counting import token_counter
@@ -28,24 +30,95 @@ if TYPE_CHECKING:
     from ragembed.indexes.search.explain import Explanation
     from ragembed.indexes.search.why_not import WhyNot
 
+Answer = TypeVar("Answer")
+Parameters = ParamSpec("Parameters")
+_Any = TypeVar("_Any", bound="Searchable")
 
-class Searchable(ABC):
-    """Base class of :class:`ragembed.Store` and :class:`ragembed.Collection`."""
+_MOST_KEPT = 16
+"""Number of combinations of stores whose search states are kept."""
+TRIES = 5
+"""Number of snapshots that are tried if a writer removes files of them."""
 
-    @abstractmethod
-    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:
-        """Return ``answer(snapshot)``; it is called again if files of the snapshot were removed.
 
-        ``mode`` is the mode of search, or None for an ``answer`` that compares neither vectors nor words.
-        """
+def retried(
+    method: Callable[Concatenate[_Any, Parameters], Answer],
+) -> Callable[Concatenate[_Any, Parameters], Answer]:
+    """Return a method that reads one snapshot, and runs again if that fails; see :meth:`Searchable.read`."""
 
-    @abstractmethod
+    @wraps(method)
+    def run(self: _Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        return self.read(partial(method, self, *args, **kwargs))
+
+    return run
+
+
+class Searchable:
+    """How :class:`ragembed.Store` and :class:`ragembed.Collection` are searched.
+
+    ``views`` opens views of the stores, as :meth:`ragembed.indexes.search.reader.StoreReader.views` does. ``fusion``
+    replaces the default settings of hybrid search.
+    """
+
+    def __init__(
+        self, views: Callable[[], AbstractContextManager[Sequence[StoreView]]], fusion: Fusion | None = None
+    ) -> None:
+        self._views = views
+        self._chosen_fusion = fusion
+        self._states: SearchStates = {}
+        self._held = threading.local()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Hold a snapshot during the ``with`` block: within :meth:`read`, that of ``read``, else a new one."""
+        held: Snapshot | None = getattr(self._held, "snapshot", None)
+        if held is not None:
+            yield held
+            return
+        with self.holding(self._views()) as snapshot:
+            yield snapshot
+
+    @contextmanager
+    def holding(self, views: AbstractContextManager[Sequence[StoreView]]) -> Iterator[Snapshot]:
+        """Hold a snapshot of the ``views``, which all reads of this thread use, during the ``with`` block."""
+        if len(self._states) > _MOST_KEPT:
+            self._states.clear()
+        with views as stores:
+            self._held.snapshot = snapshot = Snapshot(stores, self._states, self._chosen_fusion)
+            try:
+                yield snapshot
+            finally:
+                self._held.snapshot = None
+
     def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Call a function whose reads all see the same snapshot."""
+        """Return the result of a function whose reads all see the same snapshot.
 
-    @abstractmethod
-    def _folder(self, store: str | None) -> Path:
-        """Return the folder of the store that hits with this :attr:`Hit.store` come from."""
+        Raise :class:`StoreDamagedError` if a file of the store is missing, and :class:`StoreError` if it cannot be
+        read.
+
+        Parameters
+        ----------
+        answer : callable
+            Function without arguments and without side effects. It is called again if a writer removes files that the
+            snapshot needs. Reads in other threads do not share the snapshot.
+
+        Examples
+        --------
+        >>> store.read(lambda: (len(store), len(store.ids())))
+        (3, 3)
+        """
+        if getattr(self._held, "snapshot", None) is not None:
+            return answer()
+        for _ in range(TRIES - 1):
+            # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
+            with suppress(FileNotFoundError), self.holding(self._views()):
+                return answer()
+        try:
+            with self.holding(self._views()):
+                return answer()
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed doctor --repair'"
+            ) from error
 
     def search(
         self,
@@ -104,6 +177,7 @@ class Searchable(ABC):
             [query], k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
         )[0]
 
+    @retried
     def search_many(
         self,
         queries: Sequence[str],
@@ -144,22 +218,20 @@ class Searchable(ABC):
         if given is not None and (given.ndim != 2 or len(given) != len(texts)):
             raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+        with self.snapshot() as snapshot:
             if given is not None:
                 _require_dimension(snapshot, given)
-            fused = fusion or snapshot.fusion()
-            found = search.search(
-                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
-            )
-            return [Hits(hits) for hits in found]
-
-        return self._read(answer, mode)
+            results = run_query(snapshot, texts, k, mode, condition, fusion, ranking, None, min_relevance, given)
+        return [Hits(hits) for hits in results]
 
     @property
+    @retried
     def fusion(self) -> Fusion:
         """Default settings of hybrid search: those that the store saved, else those of :class:`ragembed.Fusion`."""
-        return self._read(lambda snapshot: snapshot.fusion(), "hybrid")
+        with self.snapshot() as snapshot:
+            return snapshot.comparable("hybrid").fusion()
 
+    @retried
     def context(
         self,
         query: str,
@@ -222,20 +294,14 @@ class Searchable(ABC):
         request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
         ranked = ranking or RankingOptions(dedupe=True)
 
-        def answer() -> Context:
-            hits = self.search(
-                query,
-                request.candidates,
-                mode,
-                where=where,
-                fusion=fusion,
-                ranking=ranked,
-                min_relevance=min_relevance,
+        condition = None if where is None else parse(where)
+        with self.snapshot() as snapshot:
+            [hits] = run_query(
+                snapshot, [query], request.candidates, mode, condition, fusion, ranked, None, min_relevance
             )
-            return self._read(lambda snapshot: packing.pack(snapshot, self._folder, hits, request))
+            return packing.pack(snapshot, hits, request)
 
-        return self.read(answer)
-
+    @retried
     def pack(
         self,
         hits: Sequence[Hit],
@@ -268,8 +334,10 @@ class Searchable(ABC):
         request = packing.PackingRequest(
             query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
         )
-        return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
+        with self.snapshot() as snapshot:
+            return packing.pack(snapshot, list(hits), request)
 
+    @retried
     def file_states(self, records: Sequence[Hit | ChunkRecord]) -> list[FileState | None]:
         """Return whether the file of each hit or chunk changed or was deleted since it was indexed.
 
@@ -282,8 +350,10 @@ class Searchable(ABC):
         records : sequence of Hit or ChunkRecord
             Hits or chunks of this store.
         """
-        return self._read(lambda snapshot: snapshot.file_states(records))
+        with self.snapshot() as snapshot:
+            return snapshot.file_states(records)
 
+    @retried
     def explain(
         self,
         query: str,
@@ -317,13 +387,10 @@ class Searchable(ABC):
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)
+        with self.snapshot() as snapshot:
+            return explain(snapshot, query, k, mode, condition, fusion, ranking, min_relevance, ids)
 
-        def answer(snapshot: Snapshot) -> list[Explanation]:
-            fused = fusion or snapshot.fusion()
-            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
-
-        return self._read(answer, mode)
-
+    @retried
     def why_not(
         self,
         query: str,
@@ -367,10 +434,9 @@ class Searchable(ABC):
         """
         from ragembed.indexes.search.why_not import why_not
 
-        def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, query, source, k, mode, fusion or snapshot.fusion(), store)
-
-        return self._read(answer, mode)
+        with self.snapshot() as snapshot:
+            group = snapshot.group_of(store)
+            return why_not(group, query, source, k, mode, fusion or group.fusion(), store)
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return up to ``k`` chunks whose vectors are nearest to a query vector by cosine, best first.
@@ -393,6 +459,7 @@ class Searchable(ABC):
         """
         return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
 
+    @retried
     def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
         """Return for each of several query vectors the hits of :meth:`search_vector`, with the same errors.
 
@@ -416,12 +483,12 @@ class Searchable(ABC):
         if vectors.ndim != 2:
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
-            _require_dimension(snapshot, vectors)
-            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            _require_dimension(group, vectors)
+            return [Hits(hits) for hits in nearest_to(group, vectors, k, condition)]
 
-        return self._read(answer, "dense")
-
+    @retried
     def search_mmr(
         self,
         query: str,
@@ -452,12 +519,12 @@ class Searchable(ABC):
         """
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            vector = group.embedder().encode_queries([normalise(query)])[0]
+            return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
-        return self._read(answer, "dense")
-
+    @retried
     def search_mmr_vector(
         self,
         vector: Floats,
@@ -482,11 +549,10 @@ class Searchable(ABC):
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            _require_dimension(snapshot, vector[None, :])
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
-
-        return self._read(answer, "dense")
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            _require_dimension(group, vector[None, :])
+            return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
 
 def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:

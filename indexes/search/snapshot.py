@@ -1,431 +1,429 @@
-"""Snapshots: the state of one store that a search reads, and what a search needs of any snapshot."""
+"""Snapshots: the state of one store, or of several that are searched as if one store had all their chunks."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
-from ragembed.indexes.lexical.bm25 import HighestScores, Postings, TermCounts, frequencies
-from ragembed.indexes.per_generation import PerGeneration
-from ragembed.indexes.search.fanout import SegmentSearch
+from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
+from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
+from ragembed.indexes.search.reader import StoreView
+from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
+from ragembed.indexes.search.segment_search import rows_of_segment
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState, file_state
-from ragembed.indexes.storage.hubness import Hubness
-from ragembed.indexes.storage.segments import Segment
-from ragembed.indexes.storage.selection import KeptRows, Selection
+from ragembed.indexes.storage.hubness import Hubness, MergedQueries
+from ragembed.indexes.storage.layout import STORE_FOLDER
+from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
-from ragembed.types import Doubles, Floats, Integers
-
-Value = TypeVar("Value")
+from ragembed.types import Bools, Doubles, Floats, Integers
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
+_BITS = 40
+_LOCAL = (1 << _BITS) - 1
+_SAME_COSINE = 1e-4
+"""Difference of cosines up to which two rows of different stores may have the same text, encoded in other batches."""
 
 
-class Snapshot(Protocol):
-    """What a search reads: the state of one store (:class:`StoreSnapshot`), or of several that are searched as one.
+@dataclass(frozen=True, slots=True)
+class MergedSelection:
+    """The chunks of several stores that a search may return; None stands for all chunks of a store."""
 
-    Chunks have keys and vectors have rows: integers that are valid within the snapshot. Pass the result of
-    :meth:`select` to the methods with a ``selection``.
+    parts: Sequence[Selection | None]
+
+    def admits(self, keys: Keys) -> Bools:
+        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
+        admitted = np.ones(len(keys), dtype=bool)
+        for number, part in enumerate(self.parts):
+            if part is not None:
+                inside = keys >> _BITS == number
+                admitted[inside] = part.admits(keys[inside] & _LOCAL)
+        return admitted
+
+
+Selected: TypeAlias = "Selection | MergedSelection | None"
+"""Which chunks of a snapshot match a filter and can be found, or None if these are all chunks."""
+
+
+@dataclass(slots=True, eq=False)
+class SearchState:
+    """What is kept between the searches of the same generations of stores. Threads may share it.
+
+    ``merged`` has the postings and the hubness of several stores, once they are needed.
     """
+
+    state: Hashable
+    highest: HighestScores = field(default_factory=HighestScores)
+    words: KeptWords = field(default_factory=KeptWords)
+    merged: dict[str, Any] = field(default_factory=dict)
+
+
+SearchStates: TypeAlias = "MutableMapping[tuple[str | None, ...], SearchState]"
+"""The states of searches by the names of the stores."""
+
+
+class Snapshot:
+    """The state of ``stores``, read as if one store had all their chunks.
+
+    Chunks have keys and vectors have rows: integers that are valid within the snapshot. Those of the store with the
+    number ``i`` are its own plus ``i * 2**40``. ``states`` are those of earlier searches, and ``chosen_fusion``
+    replaces the settings of the stores.
+    """
+
+    def __init__(
+        self, stores: Sequence[StoreView], states: SearchStates | None = None, chosen_fusion: Fusion | None = None
+    ) -> None:
+        self.stores = stores
+        self._states: SearchStates = {} if states is None else states
+        self._chosen_fusion = chosen_fusion
+        names = tuple(store.name for store in stores)
+        self._only = stores[0] if len(stores) == 1 else None
+        state = tuple([store.kept.state for store in stores])
+        kept = self._states.get(names)
+        if kept is None or kept.state != state:
+            kept = self._states[names] = SearchState(state)
+        self._kept = kept
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The database connection of the only store."""
+        [store] = self.stores
+        return store.connection
+
+    def groups(self, mode: str | None) -> list[Snapshot]:
+        """Return a snapshot for each group of stores whose scores in a mode of search can be compared."""
+        if self._only is not None or mode is None:
+            return [self]
+        stores: dict[tuple[object, object], list[StoreView]] = {}
+        for store in self.stores:
+            fingerprint = store.fact(catalog.embedder)["fingerprint"] if mode != "lexical" else None
+            language = store.fact(catalog.analyzer_config).language if mode != "dense" else None
+            stores.setdefault((fingerprint, language), []).append(store)
+        return [Snapshot(group, self._states, self._chosen_fusion) for group in stores.values()]
+
+    def comparable(self, mode: str | None) -> Snapshot:
+        """Return the snapshot; raise :class:`ConfigError` if the scores of its stores cannot be compared."""
+        groups = self.groups(mode)
+        if len(groups) > 1:
+            named = "; ".join(", ".join(str(store.name) for store in group.stores) for group in groups)
+            raise ConfigError(
+                f"the stores have different embedders or languages ({named}), so their scores cannot be compared: "
+                "search one of them, or stores that were made with the same settings"
+            )
+        return groups[0]
+
+    def group_of(self, store: str | None) -> Snapshot:
+        """Return the snapshot of the stores whose scores in hybrid search can be compared with those of ``store``."""
+        groups = [group for group in self.groups("hybrid") if store in {view.name for view in group.stores}]
+        return groups[0] if groups else self
+
+    # What the stores have in common
 
     def dim(self) -> int | None:
         """Return the dimension of the searched vectors, or None if there are no vectors yet."""
-        ...
+        return next((record.files.dim for store in self.stores for record in store.fact(catalog.segments)), None)
 
     def embedder(self) -> VectorEncoder:
         """Return the embedder of the vectors."""
-        ...
+        return self.stores[0].embedder()
+
+    def unread_share(self, query: str) -> float:
+        """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
+        if query.isascii():
+            return 0.0
+        embedder = self.embedder().refittable
+        return 0.0 if embedder is None else embedder.unread_share(query)
 
     def language(self) -> str:
         """Return the language whose stemmer lexical search uses."""
-        ...
-
-    def count(self) -> int:
-        """Return the number of chunks."""
-        ...
-
-    def fusion(self) -> Fusion:
-        """Return the default settings of hybrid search."""
-        ...
-
-    def relevance(self) -> RelevanceModel | None:
-        """Return the relevance model of the embedder, or None if it was not fitted."""
-        ...
-
-    def select(self, where: Filter | None, /) -> Any:
-        """Return which chunks match ``where`` and can be found, or None if these are all chunks.
-
-        The result has the methods of :class:`ragembed.indexes.storage.selection.Admission`.
-        """
-        ...
-
-    def nearest_rows(self, queries: Floats, k: int, selection: Any) -> list[tuple[Rows, Floats]]:
-        """Return for each query, shape ``(n, d)``, the ``k`` nearest selected rows and their cosines, best first.
-
-        Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
-        which rows were inserted.
-        """
-        ...
-
-    def matches(self, expression: str, limit: int, selection: Any) -> tuple[Keys, Doubles]:
-        """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
-        ...
-
-    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
-        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
-        ...
-
-    def lexical_rank(self, expression: str, score: float) -> int:
-        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
-        ...
-
-    def highest_score(self, expression: str) -> float:
-        """Return the highest BM25 that a text could have for an expression."""
-        ...
-
-    def hubness(self) -> Hubness | None:
-        """Return the hubness of the chunks, or None if it was not measured."""
-        ...
-
-    def vectors(self, rows: Rows) -> Floats:
-        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
-        ...
-
-    def raw_vector(self, row: int) -> Floats:
-        """Return the raw vector of a row, float32, shape ``(d,)``."""
-        ...
-
-    def rows_of_keys(self, keys: Keys) -> Rows:
-        """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
-        ...
-
-    def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
-        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
-        ...
-
-    def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
-        """Return the hash of the text of each vector row."""
-        ...
-
-    def chunks_by_key(self, keys: Sequence[int]) -> dict[int, ChunkRecord]:
-        """Return the chunks with these keys."""
-        ...
-
-    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
-        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
-        ...
-
-    def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
-        """Return the key of each hit or chunk, None if it is not in the snapshot."""
-        ...
-
-    def keys_of_source(self, source: str, store: str | None) -> list[int]:
-        """Return the keys of a file's chunks in the store named ``store``; raises :class:`ConfigError` if none."""
-        ...
-
-    def neighbour(self, key: int, step: int) -> int | None:
-        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
-        ...
-
-    def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
-        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
-        ...
-
-    def file_states(self, records: Sequence[Hit | ChunkRecord], *, read: bool = True) -> list[FileState | None]:
-        """Return for each hit or chunk how its file differs from the one that was indexed, as :func:`file_state`."""
-        ...
-
-    def boilerplate_keys(self) -> Keys:
-        """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
-        ...
-
-    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
-        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
-        ...
-
-
-def unread_share(snapshot: Snapshot, query: str) -> float:
-    """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
-    if query.isascii():
-        return 0.0
-    embedder = snapshot.embedder().refittable
-    return 0.0 if embedder is None else embedder.unread_share(query)
-
-
-def known_keys(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
-    """Return the key of each hit or chunk of the snapshot; raise KeyError for another."""
-    keys = snapshot.keys_of(records)
-    for key, record in zip(keys, records, strict=True):
-        if key is None:
-            raise KeyError(record.id)
-    return [key for key in keys if key is not None]
-
-
-def rows_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
-    """Return the vector row of each hit or chunk of the snapshot; raise KeyError for another."""
-    rows: list[int] = snapshot.rows_of_keys(np.array(known_keys(snapshot, records), dtype=np.int64)).tolist()
-    return rows
-
-
-def vectors_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> Floats:
-    """Return the unit vector of each hit or chunk of the snapshot, float32, shape ``(n, d)``."""
-    return snapshot.vectors(np.array(rows_of(snapshot, records), dtype=np.int64))
-
-
-class KeptFacts:
-    """Keeps values that depend on the generation of a store only. Threads may share an instance."""
-
-    def __init__(self) -> None:
-        self._kept: PerGeneration[dict[Callable[..., Any], Any]] = PerGeneration()
-
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        self._kept.clear()
-
-    def of(self, connection: sqlite3.Connection, generation: object, read: Callable[..., Value], *given: Any) -> Value:
-        """Return ``read(connection, *given)``, called once for each generation; ``given`` is the same in each call."""
-        values = self._kept.of(generation, lambda _: {})
-        with self._kept.lock:
-            if read in values:
-                kept: Value = values[read]
-                return kept
-        value = read(connection, *given)
-        with self._kept.lock:
-            values[read] = value
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """What is kept between the searches of a store: term frequencies, words, rows and facts of its generation."""
-
-    highest: HighestScores = field(default_factory=HighestScores)
-    words: KeptWords = field(default_factory=KeptWords)
-    rows: KeptRows = field(default_factory=KeptRows)
-    facts: KeptFacts = field(default_factory=KeptFacts)
-
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        for each in (self.highest, self.words, self.rows, self.facts):
-            each.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSnapshot:
-    """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
-
-    ``committed`` is the generation that it sees, as the database has it. ``segments`` (by key), ``embedder``,
-    ``select``, ``postings`` and ``kept_hubness`` are functions, because not every query needs them. ``searcher``
-    searches the segments. ``kept`` is the state of earlier searches. ``folder`` is that of the store.
-    """
-
-    connection: sqlite3.Connection
-    committed: Any
-    segments: Callable[[], Mapping[int, Segment]]
-    embedder: Callable[[], VectorEncoder]
-    select: Callable[[Filter | None], Selection | None]
-    postings: Callable[[], Postings | None]
-    kept_hubness: Callable[[], Hubness | None]
-    kept: StoreState
-    searcher: SegmentSearch
-    folder: Path
-
-    def _fact(self, read: Callable[..., Value], *given: Any) -> Value:
-        """Return ``read(connection, *given)``, from memory if an earlier search of this generation has read it."""
-        return self.kept.facts.of(self.connection, self.committed, read, *given)
-
-    def dim(self) -> int | None:
-        """Return the dimension of the searched vectors, or None if there are no vectors yet."""
-        return next((record.files.dim for record in self._fact(catalog.segments)), None)
-
-    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
-        """Return the nearest rows and their cosines; see :meth:`Snapshot.nearest_rows`."""
-        if not len(queries):
-            return []
-        queries = unit_rows(queries)
-        candidate_depth = k + _TIES
-        while True:
-            found = self._nearest(queries, candidate_depth, selection)
-            if candidate_depth >= k + _MOST_TIES or not any(_cut_off(own, k, candidate_depth) for _, own in found):
-                return [_with_ties(*hits, k) for hits in found]
-            candidate_depth = k + _MOST_TIES
-
-    def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
-        """Return the ``k`` nearest rows for each query, best first, and their cosines."""
-        segments = self.searcher.nearest(self, queries, k, None if selection is None else selection.mask)
-        nearest = []
-        for i in range(len(queries)):
-            rows = np.concatenate([np.zeros(0, dtype=np.int64), *(hits.rows[i] for hits in segments)])
-            scores = np.concatenate([np.zeros(0, dtype=np.float32), *(hits.scores[i] for hits in segments)])
-            if len(rows) and rows.min() < 0:
-                rows, scores = rows[rows >= 0], scores[rows >= 0]
-            order = np.lexsort((rows, -scores))[:k]
-            nearest.append((rows[order], scores[order]))
-        return nearest
-
-    def rows_of(self, key: int) -> Rows:
-        """Return the row of each vector of a segment by position, int64, ascending."""
-        segment = self.segments()[key]
-        rows = segment.rows
-        if rows is None:
-            in_order = segment.spec.family != "lists"  # the index has the rows in order; a list has its own
-            rows = segment.rows = segment.index().rows() if in_order else catalog.rows_of_segment(self.connection, key)
-        return rows
-
-    def effort(self) -> int | None:
-        """Return the search effort of an approximate index (efSearch or nprobe), or None if it was not measured."""
-        choice = self._fact(catalog.index_choice)
-        return None if choice is None else choice.effort
-
-    def _postprocess(self, raw: Floats) -> Floats:
-        return self.embedder().postprocess_documents(raw)
-
-    def matches(self, expression: str, limit: int, selection: Selection | None) -> tuple[Keys, Doubles]:
-        """Return the result of :func:`ragembed.indexes.lexical.fulltext.search`, from postings if the store has any."""
-        postings = self.postings()
-        admits, most_left_out = (None, 0) if selection is None else (selection.admits, selection.most_left_out)
-        if postings is None:
-            return fulltext.search(self.connection, expression, limit, admits, most_left_out)
-        return postings.search([self.connection], expression, limit, admits)
-
-    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
-        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
-        return fulltext.scores_of(self.connection, expression, keys)
-
-    def lexical_rank(self, expression: str, score: float) -> int:
-        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
-        return fulltext.rank(self.connection, expression, score)
-
-    def highest_score(self, expression: str) -> float:
-        """Return the highest BM25 that a text could have for an expression."""
-        return self.kept.highest.of(self.terms(), expression)
-
-    def terms(self) -> TermCounts:
-        """Return the numbers of chunks that contain terms."""
-        of_terms = partial(frequencies, self.connection, self.postings())
-        return TermCounts(self.generation(), self.language(), self.count(), of_terms)
-
-    def vectors(self, rows: Rows) -> Floats:
-        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
-        if not len(rows):
-            return np.zeros((0, self.dim() or 0), dtype=np.float32)
-        segments = self.segments()
-        keys, positions = self._places(rows)
-        found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
-        for key in np.unique(keys).tolist():
-            inside = keys == key
-            found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
-        return found
-
-    def _places(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
-        keys, positions = np.zeros_like(rows), np.zeros_like(rows)
-        for key, segment in self.segments().items():
-            if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
-                found = catalog.places_of_rows(self.connection, rows.tolist())
-                keys, positions = np.array([found[row] for row in rows.tolist()], dtype=np.int64).T
-                break
-            of_segment = self.rows_of(key)
-            at = places_in(of_segment, rows)
-            here = of_segment[at] == rows
-            keys[here], positions[here] = key, at[here]
-        return keys, positions
-
-    def raw_vector(self, row: int) -> Floats:
-        """Return the raw vector of a row, float32, shape ``(d,)``."""
-        segment, position = catalog.places_of_rows(self.connection, [row])[row]
-        vector: Floats = self.segments()[segment].raw()[position].astype(np.float32)
-        return vector
-
-    def language(self) -> str:
-        """Return the language whose stemmer lexical search uses."""
-        return self._fact(catalog.analyzer_config).language
-
-    def count(self) -> int:
-        """Return the number of chunks."""
-        return self._fact(catalog.count, "chunks")
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the embedder."""
-        return str(self._fact(catalog.embedder)["fingerprint"])
+        return self.stores[0].fact(catalog.analyzer_config).language
 
     def generation(self) -> int:
         """Return the number of changes that have been committed."""
-        return int(self.committed)
+        return sum(int(store.kept.state[1]) for store in self.stores)  # type: ignore[call-overload]
 
-    def seed(self) -> int:
-        """Return the seed of the embedder."""
-        return self.embedder().seed
+    def count(self) -> int:
+        """Return the number of chunks."""
+        return sum([store.count() for store in self.stores])
 
     def fusion(self) -> Fusion:
-        """Return the default settings of hybrid search."""
-        return self._fact(stored_fusion)
+        """Return the chosen settings of hybrid search, else those of the stores if they agree, else the defaults."""
+        if self._chosen_fusion is not None:
+            return self._chosen_fusion
+        settings = {store.fact(stored_fusion) for store in self.stores}
+        return settings.pop() if len(settings) == 1 else Fusion()
 
     def relevance(self) -> RelevanceModel | None:
-        """Return the relevance model of the embedder, or None if it was not fitted."""
-        return self._fact(stored_relevance)
+        """Return the relevance model, the mean of those of the stores, or None if it was not fitted."""
+        if self._only is not None:
+            return self._only.fact(stored_relevance)
+        return mean_relevance([(store.fact(stored_relevance), store.count()) for store in self.stores])
 
     def hubness(self) -> Hubness | None:
-        """Return the hubness of the chunks, or None if it was not measured, or for too few chunks."""
-        kept = self.kept_hubness()
-        return None if kept is None else kept.if_enough()
+        """Return the hubness of the chunks, or None if it was not measured, or for too few chunks.
+
+        That of several stores is measured with the pseudo-queries of all of them.
+        """
+        if self._only is None:
+            if "hubness" not in self._kept.merged:
+                self._kept.merged["hubness"] = self._merged_hubness()
+            merged: Hubness | None = self._kept.merged["hubness"]
+            return merged
+        hubness = self._only.hubness()
+        return None if hubness is None else hubness.if_enough()
+
+    def _merged_hubness(self) -> Hubness | None:
+        """Return a hubness without measured rows, or None if no store has one.
+
+        A store with all chunks would have drawn its pseudo-queries from those that the stores have drawn.
+        """
+        drawn = []
+        for store in self.stores:
+            if (hubness := store.hubness()) is not None:
+                hashes = {origin.tobytes() for origin in hubness.queries.origins}
+                drawn.append((hubness.queries, catalog.texts_of_hashes(store.connection, hashes)))
+        queries = MergedQueries.of(drawn, self.embedder().seed) if drawn else None
+        if queries is None:
+            return None
+        unmeasured = np.array([-1], dtype=np.int64), np.zeros(1, dtype=np.float32)
+        return Hubness(queries, *unmeasured, self.count()).if_enough()
+
+    # Vectors
+
+    def select(self, where: Filter | None) -> Selected:
+        """Return which chunks match ``where`` and can be found, or None if these are all chunks."""
+        if self._only is not None:
+            return self._only.selection(where)
+        parts = [store.selection(where) for store in self.stores]
+        return None if all(part is None for part in parts) else MergedSelection(parts)
+
+    def nearest_rows(self, queries: Floats, k: int, selection: Selected) -> list[tuple[Rows, Floats]]:
+        """Return for each query, shape ``(n, d)``, the ``k`` nearest selected rows and their cosines, best first.
+
+        Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
+        which rows were inserted. The rows that several stores have for a text count once.
+        """
+        if not len(queries):
+            return []
+        queries = unit_rows(queries)
+        parts = selection.parts if isinstance(selection, MergedSelection) else [selection] * len(self.stores)
+        of_stores = [_nearest(store, queries, k, part) for store, part in zip(self.stores, parts, strict=True)]
+        if self._only is not None:
+            return of_stores[0]
+        nearest = []
+        for of_query in zip(*of_stores, strict=True):
+            rows = np.concatenate([own + (number << _BITS) for number, (own, _) in enumerate(of_query)])
+            cosines = np.concatenate([own for _, own in of_query])
+            order = np.lexsort((rows, -cosines))
+            nearest.append(self._of_nearest_texts(rows[order], cosines[order], k))
+        return nearest
+
+    def _of_nearest_texts(self, rows: Rows, cosines: Floats, k: int) -> tuple[Rows, Floats]:
+        """Return the ``rows`` of the first ``k`` texts, and of ties with the last one, with their ``cosines``."""
+        close = np.flatnonzero(np.diff(-cosines.astype(np.float64)) <= _SAME_COSINE)
+        texts: dict[int, Hashable] = dict(self.hashes_of_rows(rows[np.union1d(close, close + 1)].tolist()))
+        seen: set[Hashable] = set()
+        nearest = []
+        least = np.inf
+        for i, (row, cosine) in enumerate(zip(rows.tolist(), cosines.tolist(), strict=True)):
+            text = texts.get(row, row)
+            if len(seen) < k:
+                least = cosine
+            elif text not in seen and cosine < least:
+                continue
+            seen.add(text)
+            nearest.append(i)
+        return rows[nearest], cosines[nearest]
+
+    def vectors(self, rows: Rows) -> Floats:
+        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        vectors = np.zeros((len(rows), self.dim() or 0), dtype=np.float32)
+        for store, _, inside, local in self._by_store(rows):
+            segments = store.segments()
+            keys, positions = _places(store, local)
+            of_store = np.empty((len(local), vectors.shape[1]), dtype=np.float32)
+            for key in np.unique(keys).tolist():
+                of_segment = keys == key
+                of_store[of_segment] = segments[key].vectors(store.postprocess).at(positions[of_segment])
+            vectors[inside] = of_store
+        return vectors
+
+    def raw_vector(self, row: int) -> Floats:
+        """Return the raw vector of a row, float32, shape ``(d,)``."""
+        store, local = self.stores[row >> _BITS], row & _LOCAL
+        segment, position = catalog.places_of_rows(store.connection, [local])[local]
+        vector: Floats = store.segments()[segment].raw()[position].astype(np.float32)
+        return vector
+
+    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
+        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
+        keys, cosines = [], []
+        for number, store in enumerate(self.stores):
+            own, rows = catalog.chunk_rows(store.connection)
+            by_row = np.zeros(catalog.last_row(store.connection) + 1, dtype=np.float32)
+            for key, segment in store.segments().items():
+                of_segment = catalog.rows_of_segment(store.connection, key)
+                for start, block in blocks(segment.vectors(store.postprocess), _BLOCK):
+                    by_row[of_segment[start : start + len(block)]] = inner_products(vector[None, :], block)[0]
+            keys.append(own + (number << _BITS))
+            cosines.append(by_row[rows])
+        return np.concatenate(keys), np.concatenate(cosines)
+
+    # Words
+
+    def matches(self, expression: str, limit: int, selection: Selected) -> tuple[Keys, Doubles]:
+        """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+        admits = None if selection is None else selection.admits
+        if self._only is None:
+            return self._postings().search(self._connections(), expression, limit, admits)
+        connection, postings = self._only.connection, self._only.postings()
+        if postings is not None:
+            return postings.search([connection], expression, limit, admits)
+        most_left_out = selection.most_left_out if isinstance(selection, Selection) else 0
+        return fulltext.search(connection, expression, limit, admits, most_left_out)
+
+    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
+        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
+        if self._only is not None:
+            return fulltext.scores_of(self._only.connection, expression, keys)
+        matching, scores = self._postings().all_scores(self._connections(), expression)
+        wanted = np.isin(matching, np.array(keys, dtype=np.int64))
+        return dict(zip(matching[wanted].tolist(), scores[wanted].tolist(), strict=True))
+
+    def lexical_rank(self, expression: str, score: float) -> int:
+        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
+        if self._only is not None:
+            return fulltext.rank(self._only.connection, expression, score)
+        _, scores = self._postings().all_scores(self._connections(), expression)
+        return 1 + int((scores > score).sum())
+
+    def highest_score(self, expression: str) -> float:
+        """Return the highest BM25 that a text could have for an expression."""
+
+        def counted(terms: Sequence[bytes]) -> list[int]:
+            of_stores = [frequencies(store.connection, store.postings(), terms) for store in self.stores]
+            return [sum(counts) for counts in zip(*of_stores, strict=True)]
+
+        return self._kept.highest.of(TermCounts(self._kept.state, self.language(), self.count(), counted), expression)
+
+    def _postings(self) -> Postings:
+        """Return the terms of all chunks of several stores."""
+        if "postings" not in self._kept.merged:
+            members = [
+                store.fact(LexicalMember.of, store.postings(), number << _BITS)
+                for number, store in enumerate(self.stores)
+            ]
+            self._kept.merged["postings"] = Postings(members, indexed_terms(self.language()))
+        merged: Postings = self._kept.merged["postings"]
+        return merged
+
+    def _connections(self) -> list[sqlite3.Connection]:
+        return [store.connection for store in self.stores]
+
+    # Chunks and files
 
     def rows_of_keys(self, keys: Keys) -> Rows:
         """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
-        return self.kept.rows.of_keys(self.connection, self.committed, self.count(), keys)
+        rows = np.zeros(len(keys), dtype=np.int64)
+        for store, first, inside, local in self._by_store(keys):
+            rows[inside] = store.kept.rows.of_keys(store.connection, store.count(), local) + first
+        return rows
 
     def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
-        return self.kept.rows.of_rows(self.connection, self.committed, self.count(), rows)
+        keys, of_keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for store, first, _, local in self._by_store(rows):
+            own = store.kept.rows.of_rows(store.connection, store.count(), local)
+            keys.append(own[0] + first)
+            of_keys.append(own[1] + first)
+        return np.concatenate(keys), np.concatenate(of_keys)
 
     def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
         """Return the hash of the text of each vector row."""
-        return catalog.hashes_of_rows(self.connection, rows)
+        return {
+            row + first: text
+            for store, first, _, local in self._by_store(rows)
+            for row, text in catalog.hashes_of_rows(store.connection, local.tolist()).items()
+        }
 
     def chunks_by_key(self, keys: Sequence[int]) -> dict[int, ChunkRecord]:
-        """Return the chunks with these keys."""
-        return catalog.chunks_by_key(self.connection, keys)
+        """Return the chunks with these keys, with the names of their stores."""
+        return {
+            key + first: record if store.name is None else replace(record, store=store.name)
+            for store, first, _, local in self._by_store(keys)
+            for key, record in catalog.chunks_by_key(store.connection, local.tolist()).items()
+        }
 
     def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
         """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
-        terms = of_language(self.language())
 
         def read(new: Sequence[int]) -> dict[int, str]:
-            return {key: terms.of_text(text) for key, text in catalog.embedded_by_key(self.connection, new).items()}
+            terms = of_language(self.language())
+            return {
+                key + first: terms.of_text(text)
+                for store, first, _, local in self._by_store(new)
+                for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
+            }
 
-        return self.kept.words.of(keys, self.generation(), read)
+        return self._kept.words.of(keys, read)
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
-        """Return the key of each hit or chunk, None if it is not in the store."""
-        found = catalog.keys_of_ids(self.connection, [record.id for record in records])
-        return [found.get(record.id) for record in records]
+        """Return the key of each hit or chunk, None if it is not in its store."""
+        keys: list[int | None] = [None] * len(records)
+        for number, store in enumerate(self.stores):
+            own = [i for i, record in enumerate(records) if store.name in (None, record.store)]
+            by_id = catalog.keys_of_ids(store.connection, [records[i].id for i in own]) if own else {}
+            for i in own:
+                key = by_id.get(records[i].id)
+                keys[i] = None if key is None else key + (number << _BITS)
+        return keys
 
-    def keys_of_source(self, source: str, store: str | None = None) -> list[int]:  # noqa: ARG002  there is one store
-        """Return the keys of a file's chunks; raise :class:`ConfigError` with the reason if there are none."""
-        keys = catalog.selected_keys(self.connection, (), [source], None)
-        if keys:
-            return keys
-        reason = catalog.skipped(self.connection).get(source)
+    def keys_of_ids(self, ids: Sequence[str]) -> list[int]:
+        """Return the key of the chunk with each id in the first store that has it; raise KeyError for another id."""
+        keys: dict[str, int] = {}
+        for number, store in enumerate(self.stores):
+            own = catalog.keys_of_ids(store.connection, ids)
+            keys = {chunk_id: key + (number << _BITS) for chunk_id, key in own.items()} | keys
+        return [keys[chunk_id] for chunk_id in ids]
+
+    def known_keys(self, records: Sequence[Hit | ChunkRecord]) -> list[int]:
+        """Return the key of each hit or chunk of the snapshot; raise KeyError for another."""
+        keys = []
+        for key, record in zip(self.keys_of(records), records, strict=True):
+            if key is None:
+                raise KeyError(record.id)
+            keys.append(key)
+        return keys
+
+    def vectors_of(self, records: Sequence[Hit | ChunkRecord]) -> Floats:
+        """Return the unit vector of each hit or chunk of the snapshot, float32, shape ``(n, d)``."""
+        return self.vectors(self.rows_of_keys(np.array(self.known_keys(records), dtype=np.int64)))
+
+    def keys_of_source(self, source: str, store: str | None) -> list[int]:
+        """Return the keys of a file's chunks in the store named ``store``; raise :class:`ConfigError` if none."""
+        number = self._number(store)
+        connection = self.stores[number].connection
+        if keys := catalog.selected_keys(connection, (), [source], None):
+            return [key + (number << _BITS) for key in keys]
+        reason = catalog.skipped(connection).get(source)
         if reason is not None:
             raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
-        if catalog.sources_below(self.connection, [source]):
+        if catalog.sources_below(connection, [source]):
             raise ConfigError(f"{source} is a folder in the store: expected a file")
         raise ConfigError(
             f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
@@ -433,51 +431,113 @@ class StoreSnapshot:
 
     def neighbour(self, key: int, step: int) -> int | None:
         """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
-        return catalog.neighbour(self.connection, key, step)
+        neighbour = catalog.neighbour(self.stores[key >> _BITS].connection, key & _LOCAL, step)
+        return None if neighbour is None else neighbour + (key >> _BITS << _BITS)
 
-    def indexed_file(self, source: str, store: str | None = None) -> tuple[SourceRecord | None, list[str]]:  # noqa: ARG002
+    def folder(self, store: str | None) -> Path:
+        """Return the folder of the store named ``store``, which the names of its files are relative to."""
+        if store is None and self.stores[0].name is not None:
+            # A text that comes from no store has a name that is relative to the working directory.
+            return Path(STORE_FOLDER)
+        return self.stores[self._number(store)].reader.path
+
+    def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
         """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
-        return catalog.sources(self.connection, [source]).get(source), self._roots()
-
-    def _roots(self) -> list[str]:
-        roots: list[str] = (self._fact(catalog.last_request) or {}).get("paths", [])
-        return roots
+        view = self.stores[self._number(store)]
+        return catalog.sources(view.connection, [source]).get(source), _roots(view)
 
     def file_states(self, records: Sequence[Hit | ChunkRecord], *, read: bool = True) -> list[FileState | None]:
-        """Return how the file of each hit or chunk differs from the indexed one; see :meth:`Snapshot.file_states`."""
-        states = self.states_of_files({record.source for record in records if record.source is not None}, read=read)
-        return [None if record.source is None else states.get(record.source) for record in records]
-
-    def states_of_files(self, names: Iterable[str] | None = None, *, read: bool = True) -> dict[str, FileState]:
-        """Return the files that differ from their records; all files are compared, or those with one of ``names``."""
-        found = {} if names == set() else catalog.sources(self.connection, names)
-        roots = self._roots() if found else []
-        states = ((name, file_state(each, roots, self.folder, read=read)) for name, each in found.items())
-        return {name: state for name, state in states if state is not None}
+        """Return for each hit or chunk how its file differs from the one that was indexed, as :func:`file_state`."""
+        states: list[FileState | None] = [None] * len(records)
+        for store in self.stores:
+            own = [i for i, record in enumerate(records) if store.name in (None, record.store)]
+            of_store = states_of_files(store, {name for i in own if (name := records[i].source) is not None}, read=read)
+            for i in own:
+                states[i] = of_store.get(records[i].source or "")
+        return states
 
     def boilerplate_keys(self) -> Keys:
         """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
-        return catalog.boilerplate_only_chunks(self.connection)[0]
+        own = [catalog.boilerplate_only_chunks(store.connection)[0] for store in self.stores]
+        return np.concatenate([keys + (number << _BITS) for number, keys in enumerate(own)])
 
-    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
-        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
-        keys, rows = catalog.chunk_rows(self.connection)
-        by_row = np.zeros(catalog.last_row(self.connection) + 1, dtype=np.float32)
-        for key, segment in self.segments().items():
-            of_segment = catalog.rows_of_segment(self.connection, key)
-            for start, block in blocks(segment.vectors(self._postprocess), _BLOCK):
-                by_row[of_segment[start : start + len(block)]] = inner_products(vector[None, :], block)[0]
-        return keys, by_row[rows]
+    def _number(self, store: str | None) -> int:
+        names = [view.name for view in self.stores]
+        if names == [None]:
+            return 0
+        if store not in names:
+            raise ConfigError(
+                f"unknown store {store!r}: expected the store that has the file, one of {', '.join(map(str, names))}"
+            )
+        return names.index(store)
+
+    def _by_store(
+        self, numbers: Sequence[int] | Integers
+    ) -> Iterator[tuple[StoreView, int, slice | Integers, Integers]]:
+        """Yield each store with its first number, the positions of its keys or rows, and their values in the store."""
+        numbers = np.asarray(numbers, dtype=np.int64)
+        if self._only is not None:
+            if len(numbers):
+                yield self._only, 0, slice(None), numbers
+            return
+        of_store = numbers >> _BITS
+        for number in np.unique(of_store).tolist():
+            inside = np.flatnonzero(of_store == number)
+            yield self.stores[number], number << _BITS, inside, numbers[inside] & _LOCAL
 
 
-def _cut_off(cosines: Floats, k: int, candidate_depth: int) -> bool:
-    """Return whether more rows than those with ``cosines``, best first, may tie with the ``k``-th."""
-    return 0 < k <= len(cosines) == candidate_depth and bool(cosines[-1] == cosines[k - 1])
+def require_mergeable(store: StoreView) -> None:
+    """Raise :class:`StoreDamagedError` if a store has keys or rows that no store with fewer chunks can have."""
+    highest = max(catalog.highest_key(store.connection), catalog.last_row(store.connection))
+    if highest > _LOCAL:
+        raise StoreDamagedError(
+            f"the store's database has a chunk or vector with the number {highest:,}: delete the store and index again"
+        )
 
 
-def _with_ties(rows: Rows, cosines: Floats, k: int) -> tuple[Rows, Floats]:
-    """Return the first ``k`` rows with their ``cosines``, best first, and those that tie with the last."""
-    if len(cosines) > k:
-        stop = int(np.count_nonzero(cosines >= cosines[k - 1])) if k else 0
-        rows, cosines = rows[:stop], cosines[:stop]
-    return rows, cosines
+def states_of_files(store: StoreView, names: Iterable[str] | None = None, *, read: bool = True) -> dict[str, FileState]:
+    """Return the files that differ from their records; all files are compared, or those with one of ``names``."""
+    records = {} if names == set() else catalog.sources(store.connection, names)
+    roots = _roots(store) if records else []
+    states = ((name, file_state(record, roots, store.reader.path, read=read)) for name, record in records.items())
+    return {name: state for name, state in states if state is not None}
+
+
+def _roots(store: StoreView) -> list[str]:
+    roots: list[str] = (store.fact(catalog.last_request) or {}).get("paths", [])
+    return roots
+
+
+def _nearest(store: StoreView, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
+    """Return for each of the unit vectors ``queries`` the rows and cosines of :meth:`Snapshot.nearest_rows`."""
+    mask, segments, effort = None if selection is None else selection.mask, store.segments(), None
+    if not all(segment.flat for segment in segments.values()) and (choice := store.fact(catalog.index_choice)):
+        effort = choice.effort
+    for depth in (k + _TIES, k + _MOST_TIES):
+        nearest = store.reader.searcher.nearest(
+            store.connection, segments, queries, depth, mask, effort, store.postprocess
+        )
+        if not any(0 < k <= len(cosines) == depth and cosines[-1] == cosines[k - 1] for _, cosines in nearest):
+            break
+    with_ties = []
+    for rows, cosines in nearest:
+        stop = len(rows)
+        if stop > k:
+            stop = int(np.count_nonzero(cosines >= cosines[k - 1])) if k else 0
+        with_ties.append((rows[:stop], cosines[:stop]))
+    return with_ties
+
+
+def _places(store: StoreView, rows: Rows) -> tuple[Rows, Rows]:
+    """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
+    keys, positions = np.zeros_like(rows), np.zeros_like(rows)
+    for key, segment in store.segments().items():
+        if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
+            places = catalog.places_of_rows(store.connection, rows.tolist())
+            keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
+            break
+        of_segment = rows_of_segment(store.connection, key, segment)
+        at = places_in(of_segment, rows)
+        here = of_segment[at] == rows
+        keys[here], positions[here] = key, at[here]
+    return keys, positions

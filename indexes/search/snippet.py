@@ -1,15 +1,19 @@
-"""Select the lines of a chunk that contain most words of the query, and locate those words."""
+"""How results are shown: the lines of a chunk with most words of the query, and hits as JSON values."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import accumulate, pairwise
+from typing import Any
 
 from ragembed.documents.normalisation import aligned, divided_words, normalise
+from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, words_or_runs
 from ragembed.indexes.lexical.fulltext import indexed_terms
+from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.types import ChunkRecord, Hit
 
 Terms = frozenset[str]
 
@@ -151,3 +155,40 @@ def _normal_words(text: str) -> Iterator[tuple[int, int, str]]:
             yield ends[i], ends[i + 1], letter
             if i + 1 < len(letters):
                 yield ends[i], ends[i + 2], letter + letters[i + 1]
+
+
+def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None], str] | None = None) -> dict[str, Any]:
+    """Return the id and the position of a chunk; ``name_file`` returns the path to show, by default the source."""
+    member = member_of(record.source, record.chunk.metadata)
+    return {
+        "id": record.id,
+        "path": record.source if record.source is None or name_file is None else name_file(record.source, record.store),
+        **({} if record.store is None else {"store": record.store}),
+        **({} if member is None else {"member": member}),
+        "start_line": record.chunk.start_line,
+        "end_line": record.chunk.end_line,
+        "page": record.chunk.page,
+    }
+
+
+def hit_json(
+    rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str] | None, state: FileState | None
+) -> dict[str, Any]:
+    """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
+    chunk = hit.chunk
+    return {
+        "rank": rank,
+        **place_json(hit, name_file),
+        "title": chunk.title,
+        "headings": list(chunk.headings),
+        "score": hit.score,
+        "dense": hit.dense,
+        "lexical": hit.lexical,
+        "rerank": hit.rerank,
+        "relevance": hit.relevance,
+        "snippet": words.snippet(chunk.text),
+        "text": chunk.text,
+        "metadata": dict(chunk.metadata),
+        "stale": state is not None,
+        "duplicates": [place_json(duplicate, name_file) for duplicate in hit.duplicates],
+    }

@@ -11,35 +11,21 @@ import numpy as np
 from ragembed.contributions import Contributions
 from ragembed.errors import ConfigError
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.hybrid import Candidates, shared_words
-from ragembed.indexes.search.search import MODES, Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot, known_keys, rows_of
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, shared_words
+from ragembed.indexes.search.pipeline import MODES, Mode, query_expression, run_query
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.types import ChunkRecord, Hit, Keys
 
 
 @dataclass(frozen=True, slots=True)
 class FileRank:
-    """The rank of a file's best chunk in one mode of search.
+    """The rank of a file's best ``chunk`` in one mode of search: 1 plus the number of chunks with a higher score.
 
-    Attributes
-    ----------
-    mode : str
-        The search mode.
-    rank : int or None
-        1 plus the number of ranked chunks with a higher score, or None if no chunk of the file is ranked.
-    of : int
-        Number of ranked chunks: all chunks in dense search, those that contain a word of the query in lexical search,
-        and the candidates in hybrid search. Chunks that hold only boilerplate do not count.
-    score : float or None
-        Score of the chunk. If it is not ranked, None; in hybrid search, the score that it would have on the scale of
-        the candidates.
-    needed : float or None
-        Score of the last result, or None if there are no results.
-    chunk : ChunkRecord or None
-        The best chunk of the file in this mode.
+    It is None if no chunk of the file is among the ``of`` ranked ones: all chunks in dense search, those with a word of
+    the query in lexical search, and the candidates in hybrid search. ``score`` is then None, or in hybrid search that
+    on the scale of the candidates. ``needed`` is the score of the last result, None if there are no results.
     """
 
     mode: Mode
@@ -52,17 +38,7 @@ class FileRank:
 
 @dataclass(frozen=True, slots=True)
 class LostWord:
-    """A word of the query that contributes less in the file than in the results.
-
-    Attributes
-    ----------
-    word : str
-        The word.
-    here : float
-        Its contribution to the cosine in the file's best chunk.
-    results : float
-        The mean of its contributions in the results.
-    """
+    """A word of the query that contributes less to the cosine of the file's best chunk than to those of the results."""
 
     word: str
     here: float
@@ -71,20 +47,9 @@ class LostWord:
 
 @dataclass(frozen=True, slots=True)
 class LostPhrase:
-    """A phrase of the query with a lower BM25 in the file than in the results.
+    """A phrase of the query with a lower BM25 in the file's best chunk than in the mean of the results.
 
-    Attributes
-    ----------
-    phrase : str
-        The phrase.
-    here : float
-        Its BM25 in the file's best chunk.
-    results : float
-        The mean of its BM25 in the results.
-    in_file : bool
-        Whether any chunk of the file contains it.
-    found_in : int
-        Number of results that contain it.
+    ``in_file`` says whether any chunk of the file has it, and ``found_in`` how many results do.
     """
 
     phrase: str
@@ -96,28 +61,10 @@ class LostPhrase:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """The ranks of a file for a query, and the words by which the results are better, greatest loss first.
+    """The ranks of a file for a query, and the words and phrases by which the results are better, greatest loss first.
 
-    Attributes
-    ----------
-    source : str
-        Name of the file in the store.
-    mode : str
-        The mode that was searched: the requested one, or ``"dense"`` if the query has no words.
-    chunks : int
-        Number of chunks of the file.
-    results : int
-        Number of results from other files.
-    ranks : tuple of FileRank
-        The rank of the file in each mode.
-    chunk : ChunkRecord
-        The file's best chunk.
-    words : tuple of LostWord
-        Words of the query that contribute less in ``chunk`` than in the mean of the results.
-    phrases : tuple of LostPhrase
-        Phrases of the query with a lower BM25 in ``chunk`` than in the mean of the results.
-    note : str or None
-        What could not be explained, and why.
+    ``mode`` is the one that was searched: the requested one, or ``"dense"`` if the query has no words. ``chunks`` are
+    those of the file, ``results`` those of other files, and ``chunk`` is the file's best chunk.
     """
 
     source: str
@@ -171,7 +118,7 @@ def why_not(
             "'ragembed index --boilerplate keep'"
         )
     trace: list[Candidates] = []
-    [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
+    [hits] = run_query(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[0] if trace else None
     fusion = fusion if candidates is None else candidates.fusion
@@ -240,7 +187,7 @@ def _in_hybrid(
     fusion: Fusion,
     candidates: Candidates,
 ) -> FileRank:
-    scores = candidates.by_key()
+    scores = dict(zip(candidates.keys.tolist(), candidates.scores.tolist(), strict=True))
     ordered = sorted(scores.values(), reverse=True)
     needed = ordered[: max(k, 1)][-1] if ordered else None
     mine = {key: scores[key] for key in own if key in scores}
@@ -287,7 +234,8 @@ def _lost_words(
     snapshot: Snapshot, query: ExplainedQuery, chunk: ChunkRecord, others: Sequence[Hit]
 ) -> tuple[LostWord, ...]:
     """Return the words of the query that contribute less in a chunk than in others, greatest loss first."""
-    row, *rows = rows_of(snapshot, [chunk, *others])
+    keys = np.array(snapshot.known_keys([chunk, *others]), dtype=np.int64)
+    row, *rows = snapshot.rows_of_keys(keys).tolist()
     here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, row))
     there = [
         _by_word(query.against(snapshot, hit.chunk.embedded_text, of_hit))
@@ -307,7 +255,7 @@ def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
     """Return the phrases of the query with a lower BM25 in a chunk than in others, greatest loss first."""
-    key, *keys = known_keys(snapshot, [chunk, *others])
+    key, *keys = snapshot.known_keys([chunk, *others])
     scores = phrase_scores(snapshot, expression, [*own, key, *keys])
     there = [scores[each] for each in keys]
     lost = [

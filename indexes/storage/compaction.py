@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.indexes.storage import catalog, derived
-from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
 from ragembed.indexes.storage.layout import DERIVED, EMBEDDERS, SEGMENTS
 from ragembed.indexes.storage.segments import (
@@ -153,7 +152,6 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     sweep(store / SEGMENTS, [record.files.folder for record in named])
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
     sweep(store / DERIVED, [record.file for record in derived.records(connection)])
-    sweep_baselines(store, connection)
     for file in store.iterdir():
         if is_unfinished(file):
             file.unlink(missing_ok=True)

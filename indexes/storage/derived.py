@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -23,7 +23,7 @@ from ragembed.indexes.storage.transactions import Database
 Value = TypeVar("Value")
 Joined = TypeVar("Joined")
 
-NAMES = POSTINGS, HUBNESS = "postings", "hubness"
+NAMES = POSTINGS, HUBNESS, BASELINE = "postings", "hubness", "baseline"
 """What a derived file can hold."""
 
 
@@ -31,8 +31,8 @@ NAMES = POSTINGS, HUBNESS = "postings", "hubness"
 class DerivedRecord:
     """A derived file as the database names it.
 
-    It was made from ``chunks`` chunks, and takes effect with the commit of ``made_at_generation``. ``last`` is the
-    highest key of these chunks (postings) or the highest row of their vectors (hubness).
+    It was made from ``chunks`` chunks, for a baseline from as many vectors, and takes effect with the commit of
+    ``made_at_generation``. ``last`` is the highest key of these chunks (postings) or row of their vectors (others).
     """
 
     file: str
@@ -90,8 +90,10 @@ def sound_files(store: Path, database: Database, kind: DerivedFile[Value, Joined
         return []
 
 
-def write_derived(store: Path, name: str, write: Callable[[Path], None]) -> tuple[str, str]:
-    """Let ``write`` write a file, beside which it may buffer others; return its name and its sha256."""
+def write_derived(
+    store: Path, name: str, write: Callable[[Path], None], chunks: int = 0, last: int = 0
+) -> DerivedRecord:
+    """Let ``write`` write a file, beside which it may buffer others; return a record for :func:`insert`."""
     temporary = temporary_folder(store / DERIVED / name)
     try:
         made = temporary / "made"
@@ -101,15 +103,15 @@ def write_derived(store: Path, name: str, write: Callable[[Path], None]) -> tupl
         publish(made, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return final.name, sha256
+    return DerivedRecord(final.name, name, sha256, 0, chunks, last)
 
 
-def replace_records(connection: sqlite3.Connection, old: Sequence[DerivedRecord], new: Sequence[DerivedRecord]) -> None:
-    """Replace the records of files, within the caller's transaction."""
-    connection.executemany("DELETE FROM derived WHERE file = ?", [(record.file,) for record in old])
-    connection.executemany(
+def insert(connection: sqlite3.Connection, record: DerivedRecord) -> None:
+    """Insert the record of a file, within the caller's transaction."""
+    made = replace(record, made_at_generation=catalog.generation(connection) + 1)
+    connection.execute(
         "INSERT INTO derived (file, name, sha256, made_at_generation, chunks, last) VALUES (?, ?, ?, ?, ?, ?)",
-        map(astuple, new),
+        astuple(made),
     )
 
 

@@ -19,7 +19,6 @@ from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.files import publish, read_sha256
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
@@ -47,11 +46,7 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         **about,
         "fingerprint": embedder.fingerprint,
         "raw_fingerprint": embedder.raw_fingerprint,
-        "files": {
-            file.name: read_sha256(file)
-            for file in sorted(folder.iterdir())
-            if file.is_file() and not is_baseline(file.name)
-        },
+        "files": {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()},
         "model_beside": _relative_model(store, about["model"]),
     }
 

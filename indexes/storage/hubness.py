@@ -276,16 +276,14 @@ def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubnes
     """Replace the hubness of a store; None removes it."""
     if former is None and hubness is None:
         return
-    connection = database.connection
-    made: list[DerivedRecord] = []
+    made = None
     if hubness is not None:
-        file, sha256 = derived.write_derived(store, HUBNESS.name, hubness.save)
-        generation, last_row = catalog.generation(connection) + 1, int(hubness.rows[-1])
-        made = [DerivedRecord(file, HUBNESS.name, sha256, generation, hubness.chunks, last_row)]
+        made = derived.write_derived(store, HUBNESS.name, hubness.save, hubness.chunks, int(hubness.rows[-1]))
     with database.transaction():
-        derived.forget(connection, HUBNESS.name)
-        derived.replace_records(connection, [], made)
-    sweep_unnamed(store, connection)
+        derived.forget(database.connection, HUBNESS.name)
+        if made is not None:
+            derived.insert(database.connection, made)
+    sweep_unnamed(store, database.connection)
 
 
 def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,9 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
     made = _written(store, connection, list(parts.values()), new, progress)
     del blocks, parts
     with database.transaction():
-        derived.replace_records(connection, former, made)
+        connection.executemany("DELETE FROM derived WHERE file = ?", [(record.file,) for record in former])
+        if made is not None:
+            derived.insert(connection, made)
         connection.execute(
             "DELETE FROM stale_postings WHERE generation <= (SELECT coalesce(min(made_at_generation),"
             " 0x7fffffffffffffff) FROM derived WHERE name = ?)",
@@ -109,10 +112,10 @@ def _to_join(blocks: Mapping[DerivedRecord, LiveBlock], new: int) -> dict[Derive
 
 def _written(
     store: Path, connection: sqlite3.Connection, parts: list[LiveBlock], new: Keys, progress: Progress
-) -> list[DerivedRecord]:
+) -> DerivedRecord | None:
     """Write the live chunks of ``parts`` and the chunks ``new`` into one file; return its record, if it has chunks."""
     if not len(new) and not any(map(len, parts)):
-        return []
+        return None
 
     keys: list[Keys] = []
 
@@ -125,10 +128,8 @@ def _written(
         merge(parts, file)
         parts.clear()  # Unmaps the files, because Windows cannot remove a mapped file.
 
-    name, sha256 = derived.write_derived(store, POSTINGS.name, write)
-    [chunks] = keys
-    generation = catalog.generation(connection) + 1
-    return [DerivedRecord(name, POSTINGS.name, sha256, generation, len(chunks), int(chunks.max()))]
+    record = derived.write_derived(store, POSTINGS.name, write)
+    return replace(record, chunks=len(keys[0]), last=int(keys[0].max()))
 
 
 def _made(connection: sqlite3.Connection, keys: Keys, progress: Progress) -> Iterator[PostingsBlock]:

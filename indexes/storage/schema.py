@@ -12,7 +12,7 @@ import re
 import sqlite3
 import stat
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -138,11 +138,11 @@ END;
 
 CREATE TABLE derived (                  -- files that can be made again from the rest of the store
     file               TEXT PRIMARY KEY,    -- name below derived/
-    name               TEXT NOT NULL,       -- what it holds: postings or hubness
+    name               TEXT NOT NULL,       -- what it holds: postings, hubness or baseline
     sha256             TEXT NOT NULL,
     made_at_generation INTEGER NOT NULL,
-    chunks             INTEGER NOT NULL,    -- number of chunks that it was made from
-    last               INTEGER NOT NULL     -- highest key of these chunks (postings) or of their vectors (hubness)
+    chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (baseline), that it was made from
+    last               INTEGER NOT NULL     -- highest key of these chunks (postings) or row of their vectors (others)
 ) WITHOUT ROWID;
 CREATE TABLE stale_postings (           -- chunks that were deleted or changed
     chunk      INTEGER PRIMARY KEY,
@@ -181,8 +181,10 @@ def _define(connection: sqlite3.Connection, language: str) -> None:
     digests.define(connection)
 
 
-def create_database(path: Path, meta: Mapping[str, object], language: str) -> None:
-    """Create a database for texts in ``language`` that holds only ``meta`` (JSON values), atomically."""
+def create_database(
+    path: Path, meta: Mapping[str, object], language: str, derived: Iterable[tuple[object, ...]] = ()
+) -> None:
+    """Create a database for texts in ``language`` with ``meta`` (JSON values) and ``derived`` files, atomically."""
     temporary = path.with_name(f".{path.name}.new")
     write_file(temporary, b"")
     for suffix in ("-journal", "-wal", "-shm"):  # Left over if a process was killed here.
@@ -198,6 +200,7 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
         connection.executemany(
             "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
         )
+        connection.executemany("INSERT INTO derived VALUES (?, ?, ?, ?, ?, ?)", derived)
         connection.commit()
         connection.execute("PRAGMA journal_mode = WAL")
     finally:

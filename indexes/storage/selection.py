@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from ragembed.indexes.faiss_index.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import among, places_in
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys, Rows
 from ragembed.types import Bools
 
 _SHARE = 0.1
 """Share of a store's chunks that a reader looks up in the database before it reads all. By then, both take as long."""
-
-
-class Admission(Protocol):
-    """Which chunks a search may return, of one store (:class:`Selection`) or of several."""
-
-    def admits(self, keys: Keys) -> Bools:
-        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +39,6 @@ class Selection:
     def most_left_out(self) -> int | None:
         """Maximum number of chunks that are left out, or None if it is unknown."""
         return len(self.without) if self.keys is None else None
-
-
-def among(keys: Keys, ascending: Keys) -> Bools:
-    """Return for each of ``keys`` whether it is in ``ascending``."""
-    if len(ascending) == 0:
-        return np.zeros(len(keys), dtype=bool)
-    return np.asarray(ascending[places_in(ascending, keys)] == keys)
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
@@ -112,42 +95,28 @@ class ChunkRows:
         return keys[order], self._ordered[at[order]]
 
 
-@dataclass(slots=True)
-class _LookedUp:
-    """How many rows were looked up, and all rows of the store once they were read."""
-
-    number: int = 0
-    rows: ChunkRows | None = None
-
-
 class KeptRows:
-    """Looks up rows of chunks: a few in the database, many in memory. Threads may share an instance."""
+    """Looks up rows of chunks in one generation: a few in the database, many in memory. Threads may share an object."""
 
     def __init__(self) -> None:
-        self._kept: PerGeneration[_LookedUp] = PerGeneration()
+        self._number = 0
+        self._rows: ChunkRows | None = None
 
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        self._kept.clear()
-
-    def of_keys(self, connection: sqlite3.Connection, generation: object, chunks: int, keys: Keys) -> Rows:
+    def of_keys(self, connection: sqlite3.Connection, chunks: int, keys: Keys) -> Rows:
         """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key."""
-        rows = self._all(connection, generation, chunks, len(keys))
-        if rows is not None:
+        if (rows := self._all(connection, chunks, len(keys))) is not None:
             return rows.of_keys(keys)
-        found = catalog.rows_of_keys(connection, keys.tolist())
-        return np.array([found[key] for key in keys.tolist()], dtype=np.int64)
+        of_keys = catalog.rows_of_keys(connection, keys.tolist())
+        return np.array([of_keys[key] for key in keys.tolist()], dtype=np.int64)
 
-    def of_rows(self, connection: sqlite3.Connection, generation: object, chunks: int, rows: Rows) -> tuple[Keys, Rows]:
+    def of_rows(self, connection: sqlite3.Connection, chunks: int, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
-        found = self._all(connection, generation, chunks, len(rows))
-        return catalog.chunks_of_rows(connection, rows.tolist()) if found is None else found.of_rows(rows)
+        every = self._all(connection, chunks, len(rows))
+        return catalog.chunks_of_rows(connection, rows.tolist()) if every is None else every.of_rows(rows)
 
-    def _all(self, connection: sqlite3.Connection, generation: object, chunks: int, looked_up: int) -> ChunkRows | None:
-        """Return the rows of all chunks, or None if the reader has looked up few chunks of this generation."""
-        kept = self._kept.of(generation, lambda _: _LookedUp())
-        with self._kept.lock:
-            if kept.rows is None and chunks and kept.number >= _SHARE * chunks:
-                kept.rows = ChunkRows(*catalog.chunk_rows(connection))
-            kept.number += looked_up
-            return kept.rows
+    def _all(self, connection: sqlite3.Connection, chunks: int, looked_up: int) -> ChunkRows | None:
+        """Return the rows of all chunks, or None if few of the ``chunks`` have been looked up."""
+        if self._rows is None and chunks and self._number >= _SHARE * chunks:
+            self._rows = ChunkRows(*catalog.chunk_rows(connection))
+        self._number += looked_up
+        return self._rows

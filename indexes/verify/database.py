@@ -17,8 +17,6 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import RelevanceModel
 from ragembed.indexes.storage import catalog, digests, schema
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import is_baseline_record
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.transactions import lost_commits
 from ragembed.indexes.types import is_key_of
@@ -29,7 +27,7 @@ _SEQUENCES = """
 SELECT DISTINCT owner FROM (
     SELECT 'chunks' AS owner, max(key) AS used FROM chunks
     UNION ALL SELECT 'chunks', max(last) FROM derived WHERE name = 'postings'
-    UNION ALL SELECT 'vectors', max(last) FROM derived WHERE name = 'hubness'
+    UNION ALL SELECT 'vectors', max(last) FROM derived WHERE name <> 'postings'
     UNION ALL SELECT 'vectors', max(row) FROM vectors
 ) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
 """
@@ -182,7 +180,6 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 _META: Mapping[str, Callable[[Any], bool]] = {
     "boilerplate": lambda value: isinstance(value, dict),
-    BASELINE: is_baseline_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),

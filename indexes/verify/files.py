@@ -15,7 +15,6 @@ from ragembed.files import read_sha256
 from ragembed.indexes.faiss_index.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog, derived
-from ragembed.indexes.storage.baseline import baseline_file, baseline_record
 from ragembed.indexes.storage.derived import DerivedRecord
 from ragembed.indexes.storage.folders import foreign_file, hash_difference
 from ragembed.indexes.storage.layout import DERIVED, EMBEDDERS, INDEX, RAW, SEGMENTS
@@ -101,14 +100,6 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
         if (message := file_difference(store / file, expected, store)) is not None:
             yield Problem(Part.EMBEDDER, file, message)
-
-
-def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare the embedder's baseline, if any, with its hash in the database."""
-    if (record := baseline_record(connection)) is not None:
-        file = baseline_file(store, record)
-        if (message := file_difference(file, record["sha256"], store)) is not None:
-            yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:

@@ -1,6 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-A damaged baseline is dropped; the next refit makes another. Damaged hubness is dropped; the next run measures it again.
+Damaged derived files are dropped. Postings are made again at once, hubness by the next run, a baseline by the next fit.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import publish, replace_file
 from ragembed.indexes.storage import catalog, compaction, derived, digests
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
@@ -85,7 +83,6 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
-            self._forget(database)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -98,12 +95,6 @@ class _Repair:
             if self._parts & {Part.WORDS, Part.POSTINGS}:
                 update_postings(self._store, database, self._progress)
             compaction.sweep_unnamed(self._store, database.connection)
-
-    def _forget(self, database: Database) -> None:
-        """Remove the record of a damaged baseline."""
-        if Part.BASELINE in self._parts:
-            with database.transaction():
-                catalog.set_meta(database.connection, BASELINE, None)
 
     # Segments
 
@@ -156,7 +147,6 @@ class _Repair:
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
         record = embedder_record(self._store, embedder, temporary)
-        copy_baseline(self._store, database.connection, embedder.fingerprint, temporary)
         rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
         damaged = final.exists()
         if not damaged:
@@ -165,6 +155,8 @@ class _Repair:
             for key, files in rewritten.items():
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
+            if embedder.fingerprint != catalog.embedder(database.connection)["fingerprint"]:
+                derived.forget(database.connection, derived.BASELINE)
             catalog.set_meta(database.connection, "embedder", record)
             derived.forget(database.connection, derived.HUBNESS)
         # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.

@@ -139,8 +139,7 @@ def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     yield from database.check_structure(connection)
     yield from database.check_rows(store, connection)
     yield from files.check_embedder_files(store, catalog.embedder(connection))
-    for check in (files.check_derived, files.check_baseline):
-        yield from check(store, connection)
+    yield from files.check_derived(store, connection)
     for record in catalog.segments(connection):
         damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
         yield from damaged or files.check_contents(store, connection, record, None)
@@ -230,7 +229,6 @@ class _Verification:
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report
         embedder = self._embedder(connection)
-        report.problems += files.check_baseline(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))

@@ -15,15 +15,19 @@ from ragembed.corpus import draw_pseudo_queries
 from ragembed.errors import IndexWarning
 from ragembed.indexes.faiss_index import measure
 from ragembed.indexes.faiss_index.building import IndexInput
-from ragembed.indexes.faiss_index.choose import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
-from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.choose import (
+    EXACT_WITHOUT_FAISS,
+    LEAST_APPROXIMATE,
+    Picked,
+    TuningQueries,
+    least_asked,
+    pick,
+)
 from ragembed.indexes.faiss_index.index import RefinedIndex
-from ragembed.indexes.faiss_index.library import has_faiss
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import Vectors
-from ragembed.indexes.search.fanout import SegmentSearch
-from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
+from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
@@ -128,18 +132,9 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
     """Measure the recall of the store's index against exact search, and its latency, with pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    snapshot = StoreSnapshot(
-        connection,
-        catalog.meta(connection, "generation", 0),
-        lambda: segments,
-        lambda: embedder,
-        lambda where: select(connection, where),
-        lambda: None,
-        lambda: None,
-        StoreState(),
-        SegmentSearch(1),
-        store,
-    )
+    selection, choice = select(connection, None), catalog.index_choice(connection)
+    mask = None if selection is None else selection.mask
+    effort = None if choice is None else choice.effort
     queries = _queries(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())
@@ -147,10 +142,13 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
-        found = np.full((len(vectors), k), -np.inf, dtype=np.float32)
-        for own, (_, cosines) in zip(found, snapshot.nearest_rows(vectors, k, snapshot.select(None)), strict=True):
-            own[: len(cosines)] = cosines[:k]
-        return found
+        nearest = SegmentSearch(1).nearest(
+            connection, segments, unit_rows(vectors), k, mask, effort, embedder.postprocess_documents
+        )
+        cosines = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        for row, (_, of_query) in zip(cosines, nearest, strict=True):
+            row[: len(of_query)] = of_query
+        return cosines
 
     truth = measure.exact(_live_parts(connection, segments, embedder), queries)
     recall = measure.recall(search, truth)

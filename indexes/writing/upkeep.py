@@ -12,16 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.corpus import PseudoQueries
-from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
+from ragembed.errors import BudgetError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.building import check
 from ragembed.indexes.faiss_index.choose import beginning
 from ragembed.indexes.faiss_index.gpus import building_gpus
-from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec, require_library
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
+from ragembed.indexes.storage.baseline import BASELINE, Baseline
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
@@ -81,16 +79,12 @@ class Upkeep:
     @property
     def has_baseline(self) -> bool:
         """Whether the store has a baseline of its embedder."""
-        return baseline_record(self._connection) is not None
+        return bool(derived.records(self._connection, BASELINE.name))
 
     def baseline(self) -> Baseline | None:
-        """Return the baseline of the store's embedder, or None."""
-        try:
-            return load_baseline(self._store, self._connection)
-        except FileNotFoundError as error:
-            raise StoreDamagedError(
-                f"a file of the store is missing: {error.filename}; remove its record with 'ragembed doctor --repair'"
-            ) from error
+        """Return the baseline of the store's embedder, or None; a damaged one is dropped."""
+        files = derived.sound_files(self._store, self._database, BASELINE)
+        return files[0][1] if files else None
 
     # Segments
 
@@ -116,20 +110,23 @@ class Upkeep:
             if all(record[name] == stored.get(name) for name in ("fingerprint", "files")):
                 record = stored  # In a store that was moved, only this one leads to the model.
             self._pseudo_queries = kept_queries(self._store, self._database)
-            fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or SilentProgress())
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
-                self._store_fit({**(meta or {}), "embedder": record, BASELINE: fitted_on})
+                self._store_fit(baseline, {**(meta or {}), "embedder": record})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 
-    def _store_fit(self, values: Mapping[str, object]) -> None:
+    def _store_fit(self, baseline: Baseline | None, values: Mapping[str, object]) -> None:
         """Store JSON values of another embedder, and drop what was made for the former one, within a transaction."""
         self._connection.execute("DELETE FROM rewritten")
-        derived.forget(self._connection, derived.HUBNESS)
+        for name in (derived.HUBNESS, derived.BASELINE):
+            derived.forget(self._connection, name)
+        if baseline is not None:
+            made = derived.write_derived(self._store, BASELINE.name, baseline.save, baseline.vectors, baseline.last_row)
+            derived.insert(self._connection, made)
         choice = catalog.index_choice(self._connection)
         if choice is not None and self._approximate:
             values = {**values, "index_choice": replace(choice, rows=0).to_dict()}  # to be made again
@@ -154,11 +151,10 @@ class Upkeep:
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
             self._pseudo_queries = None
-            fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
             written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
-                self._store_fit({**meta, "embedder": record, "dim": raw_dim, BASELINE: fitted_on})
+                self._store_fit(baseline, {**meta, "embedder": record, "dim": raw_dim})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 

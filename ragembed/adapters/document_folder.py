@@ -16,7 +16,7 @@ from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.filters import And, Filter
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.types import Floats
 

@@ -87,14 +87,16 @@ def reference_table(kind: type) -> str:
 
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
-    for name, about, classes, described in _rules(type(settings)):
-        value = getattr(settings, name)
+    kind: type = type(settings)
+    for name, about, classes, described in _rules(kind):
+        value: Any = getattr(settings, name)
         if isinstance(value, list) and tuple in classes:
             value = tuple(value)
             object.__setattr__(settings, name, value)
         is_other_bool = isinstance(value, bool) and bool not in classes
         strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
-        if not isinstance(value, classes) or is_other_bool or not strings:
+        fits = isinstance(value, classes)
+        if not fits or is_other_bool or not strings:
             raise ConfigError(f"{name} is {value!r}: expected {described}")
         if about.choices and value is not None and value not in about.choices:
             raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(about.choices)}")

@@ -121,11 +121,19 @@ class Work:
         paths, gone = ([absolute(place) for place in group] for group in places)
         # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
         config = embedder.resolved_config().replace(postprocess=(), query_fit="shared")
-        settings = _as_json([options.to_dict(), config.to_dict()])
+        wanted, settings = _as_json([options.to_dict(), config.to_dict()])
         digest = hashlib.sha256(json.dumps([file.to_dict() for file in waiting]).encode()).hexdigest()
         plan = WorkPlan(
-            *(uuid.uuid4().hex, str(store.absolute()), stores, paths, gone, *settings),
-            *([owner for owner, _ in parts], len(waiting), digest),
+            id=uuid.uuid4().hex,
+            store=str(store.absolute()),
+            stores=stores,
+            paths=paths,
+            gone=gone,
+            options=wanted,
+            config=settings,
+            owners=[owner for owner, _ in parts],
+            files=len(waiting),
+            digest=digest,
         )
         former = self.find_plan()
         if former is not None and not known and replace(plan, id=former.id) == former:

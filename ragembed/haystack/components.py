@@ -16,7 +16,7 @@ from ragembed.config.fields import one_of
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.haystack.document_store import RagembedDocumentStore
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 
 
 class _Base:

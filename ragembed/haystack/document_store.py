@@ -23,7 +23,7 @@ from ragembed.errors import ConfigError
 from ragembed.haystack.filters import parse_filters
 from ragembed.indexes import ChunkRecord, Hit
 from ragembed.indexes.filters import Ids
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.metadata_values import from_json, to_json
 from ragembed.models.vectors import checked_vectors
 

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, Hit, RankingOptions
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.langchain.derived import Scored, twin, without_scores
 from ragembed.langchain.documents import as_list, reject_unknown, to_document
 from ragembed.langchain.stored_documents import LangChainFilter, StoredDocuments, depth

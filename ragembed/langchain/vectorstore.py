@@ -16,7 +16,7 @@ from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Store
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.langchain.derived import twin

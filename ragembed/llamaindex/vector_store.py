@@ -26,7 +26,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
 from ragembed.indexes.filters import And, Comparison, Field, Filter, Ids
 from ragembed.indexes.filters.nodes import any_of
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.llamaindex.filters import parse_filters
 from ragembed.metadata_values import from_json, to_json
 from ragembed.models.vectors import checked_vectors

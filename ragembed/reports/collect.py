@@ -16,7 +16,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.indexing.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import load_baseline
 from ragembed.indexes.store import Store
@@ -153,13 +153,18 @@ def collect(store: Store, queries: Sequence[str], progress: Progress) -> ReportD
     Raises the errors of :meth:`Store.search`, and :class:`ragembed.errors.MissingExtraError` if a package of the extra
     ``report`` is not installed.
     """
-    return store._reader.read(lambda snapshot: _Collector(store, snapshot, progress).collect(queries))
+
+    def answer() -> ReportData:
+        with store.snapshot() as snapshot:
+            return _Collector(store, snapshot, progress).collect(queries)
+
+    return store.read(answer)
 
 
 class _Collector:
     """Reads the parts of a report from a snapshot."""
 
-    def __init__(self, store: Store, snapshot: StoreSnapshot, progress: Progress) -> None:
+    def __init__(self, store: Store, snapshot: Snapshot, progress: Progress) -> None:
         self._store, self._snapshot, self._progress = store, snapshot, progress
         self._connection = connection = snapshot.connection
         self._keys, rows = catalog.chunk_rows(connection)

@@ -11,8 +11,7 @@ from typing import Any
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
-from ragembed.indexes.search.result_json import hit_json, place_json
-from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from ragembed.errors import RagembedError
 from ragembed.html_elements import Child, as_html
 from ragembed.html_elements import element as _e
-from ragembed.indexes.search.search import MODES
+from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import file_path
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_requests import status_and_message

@@ -8,8 +8,8 @@ from click import BadParameter
 from ragembed.cli.options import milliseconds, share, size_in_bytes
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.cost_model import Budget, Machine
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.choose import Machine
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS
 

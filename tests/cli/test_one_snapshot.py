@@ -6,25 +6,25 @@ import threading
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.search.reader import SnapshotReader
+from ragembed.indexes.search.reader import StoreReader
 
 
 @pytest.fixture
 def counts(monkeypatch):
     """Count connections to the database of the store, and snapshots."""
     found = {"connections": 0, "snapshots": 0}
-    connect, snapshot = sqlite3.connect, SnapshotReader.snapshot
+    connect, snapshot = sqlite3.connect, StoreReader.views
 
     def counting_connect(database, *args, **settings):
         found["connections"] += "store.db" in str(database)
         return connect(database, *args, **settings)
 
-    def counting_snapshot(self):
+    def counting_snapshot(self, name=None):
         found["snapshots"] += 1
-        return snapshot(self)
+        return snapshot(self, name)
 
     monkeypatch.setattr(sqlite3, "connect", counting_connect)
-    monkeypatch.setattr(SnapshotReader, "snapshot", counting_snapshot)
+    monkeypatch.setattr(StoreReader, "views", counting_snapshot)
     return found
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Fusion, RankingOptions, Store
-from ragembed.indexes.search.ranking import Source, rank
-from ragembed.indexes.search.search import MODES
+from ragembed.indexes.search.pipeline import MODES
+from ragembed.indexes.search.ranking import CandidateStream, rank
 from ragembed.indexes.types import Hit
 from tests.conftest import KnownEncoder, record
 
@@ -48,7 +48,7 @@ def arrange(hits, k, ranking):
     def geometry(some):
         raise AssertionError("only maximal marginal relevance needs vectors")
 
-    return rank(Source("the question", iter(scored), geometry), k, ranking)
+    return rank(CandidateStream("the question", iter(scored), geometry), k, ranking)
 
 
 def test_default_options_keep_the_order():

@@ -411,7 +411,7 @@ def test_reader_closing_during_the_last_checkpoint_does_no_damage(template, tmp_
     """A reader blocks the writer's last checkpoint, and closes before the writer's connection does."""
     path = shutil.copytree(template, tmp_path / "s")
     reader = Store.open(path, KnownEncoder())
-    pinned = reader._reader.snapshot()
+    pinned = reader.snapshot()
     snapshot = pinned.__enter__()
     assert snapshot.connection.execute("SELECT count(*) FROM chunks").fetchone()[0] == 14
     original = Database.checkpoint

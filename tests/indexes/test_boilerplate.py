@@ -67,11 +67,11 @@ def lines(folder):
 
 def vectors(folder):
     """The raw vector of each chunk, by its id."""
-    with Store.open(folder / ".ragembed") as store, store._reader.snapshot() as view:
+    with Store.open(folder / ".ragembed") as store, store.snapshot() as view:
         found = view.connection.execute("SELECT id, row FROM chunks").fetchall()
         places = view.connection.execute("SELECT row, segment, position FROM vectors").fetchall()
         place = {row: (segment, position) for row, segment, position in places}
-        segments = view.segments()
+        segments = view.stores[0].segments()
         return {chunk: segments[place[row][0]].raw()[place[row][1]].tolist() for chunk, row in found}
 
 

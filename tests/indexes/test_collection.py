@@ -278,7 +278,7 @@ def test_stores_with_different_embedders_are_fused_by_rank(three, tmp_path, make
     embedders = {"a": KnownEncoder(), "b": KnownEncoder(), "d": other}
     with Collection.open(paths) as together:
         for name, encoder in embedders.items():
-            together.stores[name]._reader._given = encoder
+            together.stores[name].reader.given = encoder
         assert together.groups("dense") == [["a", "b"], ["d"]]
         hits = together.search("lock", 4, "dense")
         assert [hit.score for hit in hits] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
@@ -348,11 +348,13 @@ def test_members_with_few_chunks_have_the_hubness_of_one_store_after_a_common_fi
         plain = one.search_many(queries(12), 20, fusion=Fusion(hubness=0.0))
         assert [hit.score for hit in one.search(queries(1)[0], 20)] != [hit.score for hit in plain[0]]
     with Store.open(paths["m0"]) as alone:
-        assert alone._reader.read(lambda snapshot: (snapshot.kept_hubness() is None, snapshot.hubness())) == (
-            False,
-            None,
-        )
+
+        def measured():
+            with alone.snapshot() as snapshot:
+                return snapshot.stores[0].hubness(), snapshot.hubness()
+
+        assert [hubness is None for hubness in measured()] == [False, True]  # too few chunks
         alone.add(["a new text of the store"])
-        assert alone._reader.read(lambda snapshot: snapshot.kept_hubness()) is not None
+        assert measured()[0] is not None
         alone.delete(alone.ids())
-        assert alone._reader.read(lambda snapshot: snapshot.kept_hubness()) is None
+        assert measured()[0] is None

@@ -15,6 +15,7 @@ from ragembed.indexes.indexing import drift, fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.storage import derived
 from tests.conftest import WORDS, KnownEncoder, record
 
 STORES, FLIGHT = WORDS[8:19], WORDS[19:32]
@@ -225,8 +226,8 @@ def test_measuring_drift_writes_nothing(store, monkeypatch):
 
 
 def test_store_without_a_baseline_has_a_note(store):
-    with Store.open(store) as opened, opened.writer() as writer:
-        writer.set_meta({"baseline": None})
+    with Store.open(store) as opened, opened.writer() as writer, writer._database.transaction():
+        derived.forget(writer._connection, derived.BASELINE)
     report = drift_of(store)
     assert (report.added, report.removed, report.mean_shift) == (None, None, None)
     assert (report.overlap, report.verdict) == (1.0, "keep")

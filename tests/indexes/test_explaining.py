@@ -173,12 +173,11 @@ def test_other_embedders_have_no_tokens(tmp_path, encoder, make_record):
 
 
 def test_note_reports_a_score_changed_by_a_later_step(store):
-    def reranked(view):
-        hits = [Hit(hit.id, hit.chunk, hit.source, 9.0, hit.dense, hit.lexical) for hit in found]
-        return explain_hits(view, QUERY, hits, "dense", Fusion(), [])
-
     found = store.search(QUERY, 2, "dense")
-    for hit, each in zip(found, store._reader.read(reranked), strict=True):
+    hits = [Hit(hit.id, hit.chunk, hit.source, 9.0, hit.dense, hit.lexical) for hit in found]
+    with store.snapshot() as snapshot:
+        explained = explain_hits(snapshot, QUERY, hits, "dense", Fusion(), [])
+    for hit, each in zip(found, explained, strict=True):
         assert each.score == pytest.approx(hit.score)
         assert "a later step set the score to 9.000" in each.note
 

@@ -67,16 +67,16 @@ def test_words_of_a_generation_are_read_once():
         reads.append(list(keys))
         return {key: f"text {key}" for key in keys}
 
-    for keys, generation in (([1, 2], 7), ([2, 3], 7), ([1, 2, 3], 7), ([1], 8)):
-        found = kept.of(keys, generation, read)
+    for keys in ([1, 2], [2, 3], [1, 2, 3]):
+        found = kept.of(keys, read)
         assert {key: words.tolist() for key, words in found.items()} == {
             key: words_of(f"text {key}").tolist() for key in keys
         }
-    assert reads == [[1, 2], [3], [], [1]]
+    assert reads == [[1, 2], [3], []]
     for key in range(5_000):
-        kept.of([key], 8, read)
+        kept.of([key], read)
     reads.clear()
-    kept.of(range(5_000), 8, read)
+    kept.of(range(5_000), read)
     assert reads == [list(range(904))]  # the latest 4,096 were kept
 
 

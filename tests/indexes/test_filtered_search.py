@@ -224,7 +224,8 @@ def test_more_filters_than_the_cache_holds(store):
         for tenth in range(reader._SELECTIONS_KEPT + 2):
             found = store.search("lock", 50, "dense", where={"tenth": tenth})
             assert {hit.chunk.metadata["tenth"] for hit in found} == ({tenth} if tenth < 10 else set())
-    assert len(store._reader._selections) <= reader._SELECTIONS_KEPT
+    with store.snapshot() as snapshot:
+        assert len(snapshot.stores[0].kept.selections) <= reader._SELECTIONS_KEPT
 
 
 def test_a_filtered_search_by_vector(store):

@@ -152,7 +152,7 @@ def test_lock_that_is_a_link_is_refused(known: Path, tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
-@pytest.mark.parametrize("pattern", ["segments/*", "derived/*", "embedders/*", "segments"])
+@pytest.mark.parametrize("pattern", ["segments/*", "derived/postings-*", "embedders/*", "segments"])
 def test_link_to_a_folder_is_reported_and_not_copied(fitted: Path, tmp_path: Path, pattern: str) -> None:
     folder = only(fitted, pattern)
     folder.rename(tmp_path / "elsewhere")
@@ -205,7 +205,7 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation"),
+    *("analyzer", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation"),
     *(
         "index",
         "index_check",

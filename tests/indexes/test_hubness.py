@@ -15,7 +15,7 @@ from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.search.dense import ChunkVectors
+from ragembed.indexes.search.hybrid import ChunkVectors
 from ragembed.indexes.storage import catalog, hubness, segments
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.derived import read_derived, records
@@ -59,13 +59,9 @@ def measured(path):
     """Return the hubness of each chunk by id, as search reads it."""
     with Store.open(path) as store:
         ids = store.ids()
-        values = store.read(
-            lambda: store._reader.read(
-                lambda snapshot: ChunkVectors(snapshot).hubness(
-                    np.array([catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids])
-                )
-            )
-        )
+        with store.snapshot() as snapshot:
+            values = ChunkVectors(snapshot).correction(np.array(snapshot.keys_of_ids(ids)), 1.0)
+            values = None if snapshot.hubness() is None else values
     return None if values is None else dict(zip(ids, values.tolist(), strict=True))
 
 
@@ -85,7 +81,7 @@ def expected(path):
 
 def file_of(path):
     with Store.open(path) as store:
-        [rec] = store._reader.read(lambda snapshot: records(snapshot.connection, HUBNESS.name))
+        [rec] = store.read_database(records, HUBNESS.name)
     return path / "derived" / rec.file, rec
 
 

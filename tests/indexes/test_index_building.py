@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.faiss_index import building, lists, vectors
+from ragembed.indexes.faiss_index import building, vectors
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
@@ -31,7 +31,7 @@ LISTS = [
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(vectors, "_BLOCK_BYTES", BLOCK * 4 * DIM)
-    monkeypatch.setattr(lists, "_FILE_BYTES", 2 * BLOCK * DIM)
+    monkeypatch.setattr(building, "_FILE_BYTES", 2 * BLOCK * DIM)
 
 
 class Watched(ArrayVectors):
@@ -120,7 +120,7 @@ def test_file_does_not_depend_on_the_block_size(name, tmp_path, monkeypatch):
     whole = build(name, array, tmp_path / "whole").read_bytes()
     for size in (SIZE - 1, BLOCK, 9):
         monkeypatch.setattr(vectors, "_BLOCK_BYTES", size * 4 * DIM)
-        monkeypatch.setattr(lists, "_FILE_BYTES", 2 * size * DIM)
+        monkeypatch.setattr(building, "_FILE_BYTES", 2 * size * DIM)
         assert build(name, array, tmp_path / "parts").read_bytes() == whole
 
 

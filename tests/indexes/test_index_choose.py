@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from ragembed.errors import BudgetError
-from ragembed.indexes.faiss_index import choose, cost_model
+from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.building import IndexInput, build_index
-from ragembed.indexes.faiss_index.choose import TuningQueries, pick
-from ragembed.indexes.faiss_index.cost_model import Budget, Machine
+from ragembed.indexes.faiss_index.choose import Machine, TuningQueries, pick
 from ragembed.indexes.faiss_index.index import RefinedIndex, SegmentIndex
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
@@ -25,7 +24,6 @@ SLOW = Machine(1e4, 1e4, 8 * 1024**3)
 @pytest.fixture
 def few(monkeypatch):
     """Allow approximate kinds for few vectors."""
-    monkeypatch.setattr(cost_model, "LEAST_APPROXIMATE", SIZE)
     monkeypatch.setattr(choose, "LEAST_APPROXIMATE", SIZE)
 
 

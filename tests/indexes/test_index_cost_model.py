@@ -9,18 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.faiss_index.cost_model import (
+from ragembed.indexes.faiss_index.choose import LATENCY_SLACK, LEAST_APPROXIMATE, ORDER, Machine, choose, cost
+from ragembed.indexes.faiss_index.records import (
     LATENCY_MS,
-    LATENCY_SLACK,
-    LEAST_APPROXIMATE,
-    ORDER,
     RECALL,
     Budget,
-    Machine,
-    choose,
-    cost,
+    IndexConfig,
+    IndexEvaluation,
+    IndexSelection,
 )
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
 
 USUAL = Machine(0.1, 0.1, 8 * 1024**3)

@@ -8,8 +8,8 @@ import pytest
 from ragembed.errors import ConfigError, IndexWarning
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.cost_model import Budget, Machine
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.choose import Machine
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect

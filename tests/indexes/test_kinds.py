@@ -11,11 +11,10 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import BudgetError, ConfigError, IndexWarning, StoreDamagedError
 from ragembed.files import file_sha256
 from ragembed.indexes import ChunkRecord, Store
-from ragembed.indexes.faiss_index import choose, cost_model
+from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.cost_model import Budget
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
@@ -45,7 +44,7 @@ def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
     patch.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(choose, "LEAST_ASKED", LEAST)
-    for module in (choose, index_selection, cost_model):
+    for module in (choose, index_selection):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(index_selection, "QUERIES", 30)
 
@@ -379,7 +378,7 @@ def test_sizes_of_approximate_indexes_are_documented(monkeypatch, tmp_path):
         "lists"
     ]
     assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
-    assert (choose.LEAST_ASKED, cost_model.LEAST_APPROXIMATE) == (1_000, 50_000)
+    assert (choose.LEAST_ASKED, choose.LEAST_APPROXIMATE) == (1_000, 50_000)
     monkeypatch.setattr(index_selection, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder(), index="ivf") as store:
         store.add(records(range(SIZE)))

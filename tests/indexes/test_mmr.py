@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.cost_model import Machine
+from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search.ranking import mmr
 from ragembed.indexes.storage import segments

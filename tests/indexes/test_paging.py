@@ -9,7 +9,7 @@ from ragembed import Collection, Embedder, RankingOptions, Store
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.search.search import MODES
+from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage import hubness
 from tests.conftest import WORDS, KnownEncoder
 

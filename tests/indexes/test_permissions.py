@@ -18,7 +18,6 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import KnownEncoder, record
 
@@ -99,8 +98,7 @@ def test_modes_of_an_indexed_store_follow_the_umask(in_folder, tiny_config, monk
         refit_store(store, ("normalize",), "shared")
     assert wrong_modes(store, mask) == {}
     assert stat.S_IMODE(store.stat().st_mode) == 0o700 & ~mask
-    files = sorted("baseline" if is_baseline(file.name) else file.name for file in store.glob("embedders/*/*"))
-    assert files == ["baseline", "config.json", "state.safetensors"]
+    assert sorted(file.name for file in store.glob("embedders/*/*")) == ["config.json", "state.safetensors"]
 
 
 def test_only_the_user_can_enter_a_new_store_and_others_if_its_folder_allows_it(tmp_path):

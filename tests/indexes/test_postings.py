@@ -23,8 +23,7 @@ from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.lexical import bm25, fulltext, postings
 from ragembed.indexes.lexical.fulltext import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
-from ragembed.indexes.search.reader import SnapshotReader
-from ragembed.indexes.search.search import query_expression
+from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage import posting_files
 from ragembed.indexes.storage.derived import records
@@ -92,15 +91,13 @@ def filled(records):
 
 def both(store, query, limit, where=None):
     """Return the results of postings and of FTS5 for a query."""
-    reader = SnapshotReader(store.path, KnownEncoder())
-    with reader.snapshot() as view:
+    with Store.open(store.path, KnownEncoder()) as reader, reader.snapshot() as view:
         expression, selection = query_expression(view, query), view.select(where)
-        found = view.postings()
+        found = view.stores[0].postings()
         assert found is not None
         admits, left_out = (None, 0) if selection is None else (selection.admits, selection.most_left_out)
         given = found.search([view.connection], expression, limit, admits)
         expected = fulltext.search(view.connection, expression, limit, admits, left_out)
-    reader.close()
     return tuple(list(zip(*(each.tolist() for each in of_one), strict=True)) for of_one in (given, expected))
 
 
@@ -117,11 +114,8 @@ def stale_in(store):
 
 
 def has_postings(store):
-    reader = SnapshotReader(store.path, KnownEncoder())
-    with reader.snapshot() as view:
-        found = view.postings() is not None
-    reader.close()
-    return found
+    with Store.open(store.path, KnownEncoder()) as reader, reader.snapshot() as view:
+        return view.stores[0].postings() is not None
 
 
 @given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
@@ -436,9 +430,8 @@ def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
 @pytest.mark.parametrize("most", [0, 40, 1 << 19])
 def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most):
     monkeypatch.setattr(bm25, "_MOST_KEPT", most)
-    reader = SnapshotReader(many.path, KnownEncoder())
-    with reader.snapshot() as view:
-        found = view.postings()
+    with Store.open(many.path, KnownEncoder()) as reader, reader.snapshot() as view:
+        found = view.stores[0].postings()
         for query in ("zebra 7 70", "alone next 7", "zebra alone", "zebra 7 70"):
             expression = query_expression(view, query)
             given, expected = (
@@ -448,7 +441,6 @@ def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most
             for one, other in zip(given, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
         assert 0 <= found._room <= most
-    reader.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
-from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
@@ -16,6 +15,7 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.storage import derived
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, record
@@ -162,17 +162,17 @@ def test_refit_adds_a_missing_baseline(store, encoded):
 
 
 def forget(path):
-    with Store.open(path) as store, store.writer() as writer:
-        writer.set_meta({"baseline": None})
+    with Store.open(path) as store, store.writer() as writer, writer._database.transaction():
+        derived.forget(writer._connection, derived.BASELINE)
 
 
 def baseline_files(path):
-    return sorted(path.glob("embedders/*/*baseline*"))
+    return sorted(path.glob("derived/baseline*"))
 
 
 def test_only_one_baseline_file_exists(store, folder):
     assert len(baseline_files(store)) == 1
-    left = baseline_files(store)[0].with_name(".baseline-0123456789abcdef.safetensors.7.tmp")
+    left = baseline_files(store)[0].with_name("baseline-0123456789abcdef.safetensors")
     left.write_bytes(b"x")
     (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
     index_files(IndexingRequest(store))
@@ -210,11 +210,12 @@ def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
         assert opened.search("writer", 3)
     [problem] = verify_store(store).problems
     assert (problem.part, problem.file) == (Part.BASELINE, file.relative_to(store).as_posix())
-    with pytest.raises(StoreDamagedError, match="doctor --repair"):
-        refit_store(store)
     report = verify_store(store, repair=True)
     assert (report.problems, len(report.repaired)) == ([], 1)
     assert baseline(store) is None
+    refit_store(store)
+    assert baseline(store).vectors == len(TEXTS)
+    baseline_files(store)[0].unlink()
     refit_store(store)
     assert baseline(store).vectors == len(TEXTS)
 
@@ -232,25 +233,6 @@ def test_copy_of_a_store_has_the_baseline(store, tmp_path):
         opened.copy(tmp_path / "other")
     assert baseline(tmp_path / "other").vectors == len(TEXTS)
     assert verify_store(tmp_path / "other").problems == []
-
-
-@pytest.mark.parametrize(
-    "value", [[], 3, {"file": "x"}, {"fingerprint": "0" * 32, "file": "../../store.db", "sha256": "0" * 64}]
-)
-def test_invalid_baseline_value_is_damage(store, value):
-    with Store.open(store) as opened, opened.writer() as writer:
-        writer.set_meta({"baseline": value})
-        with pytest.raises(StoreDamagedError, match="baseline"):
-            writer.baseline()
-    assert {problem.part for problem in verify_store(store).problems} >= {Part.DATABASE}
-
-
-def test_database_records_the_hash_of_the_baseline(store):
-    with Store.open(store) as opened, opened.writer() as writer:
-        named = writer.meta("baseline")
-    assert set(named) == {"fingerprint", "file", "sha256"}
-    assert named["file"] == f"baseline-{named['sha256'][:16]}.safetensors"
-    assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
 
 
 @pytest.mark.usefixtures("without_relevance")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.bm25 import HighestScores
+from ragembed.indexes.lexical.bm25 import HighestScores, TermCounts, frequencies
 from ragembed.indexes.search import fusion, relevance
+from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
-from ragembed.indexes.search.search import query_expression
 from ragembed.indexes.storage import posting_files
 from ragembed.indexes.verify import verify_store
 from tests.conftest import WORDS, record
@@ -150,10 +151,8 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
     with Store.open(path) as store:
 
         def measured(query):
-            def highest(snapshot):
+            with store.snapshot() as snapshot:
                 return snapshot.highest_score(query_expression(snapshot, query))
-
-            return store._reader.read(highest)
 
         for query in ("lock writer store", '"lock writer" zebra', "unheard words", "wing-flow"):
             best = store.search(query, 1, "lexical")
@@ -166,10 +165,10 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 10)
         store.add([record("another", "zebra unheard")])
         counted = measured("zebra unheard lock")
-        postings = store._reader.read(lambda snapshot: snapshot.postings())
-        assert postings is not None
-        expression = store._reader.read(lambda snapshot: query_expression(snapshot, "zebra unheard lock"))
-        by_fulltext = store._reader.read(lambda snapshot: HighestScores().of(snapshot.terms(), expression))
+        with store.snapshot() as snapshot:
+            assert snapshot.stores[0].postings() is not None
+            of_fulltext = TermCounts(None, "english", snapshot.count(), partial(frequencies, snapshot.connection, None))
+            by_fulltext = HighestScores().of(of_fulltext, query_expression(snapshot, "zebra unheard lock"))
         assert counted == pytest.approx(by_fulltext)
 
 

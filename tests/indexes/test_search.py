@@ -8,7 +8,7 @@ import pytest
 from ragembed.indexes import Store
 from ragembed.indexes.search.feedback import likeness, words_of
 from ragembed.indexes.search.fusion import METHODS, Fusion
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
@@ -92,7 +92,7 @@ def test_feedback_finds_chunks_similar_to_the_best(tmp_path, make_encoder, make_
 def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, monkeypatch):
     read, waited = [], threading.Event()
 
-    def recording(self, rows, vectors=StoreSnapshot.vectors):
+    def recording(self, rows, vectors=Snapshot.vectors):
         read.extend(rows)
         waited.set()
         return vectors(self, rows)
@@ -101,7 +101,7 @@ def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, m
         assert waited.wait(30), "the vectors of lexical matches must be read meanwhile"
         return queries(texts)
 
-    monkeypatch.setattr(StoreSnapshot, "vectors", recording)
+    monkeypatch.setattr(Snapshot, "vectors", recording)
     monkeypatch.setattr(encoder, "encode_queries", encode)
     assert large.search("lock store", 10)
     assert read

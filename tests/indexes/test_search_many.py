@@ -9,10 +9,11 @@ import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
-from ragembed.indexes.faiss_index import choose, index, products
-from ragembed.indexes.faiss_index.cost_model import Machine
+from ragembed.indexes.faiss_index import choose, index
+from ragembed.indexes.faiss_index import vectors as products
+from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.specs import NAMES
-from ragembed.indexes.search import fanout, search
+from ragembed.indexes.search import hybrid, pipeline, segment_search
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
@@ -251,7 +252,7 @@ def test_products_of_many_queries_give_the_results_of_single_searches(tmp_path, 
         (products, "_SAMPLED", 32),
         (products, "_MORE", 0),
         (products, "_BLOCK", 50),
-        (fanout, "_LEAST_PART", 100),
+        (segment_search, "_LEAST_PART", 100),
     ):
         monkeypatch.setattr(module, name, value)
     estimate = index.above_estimate
@@ -266,7 +267,8 @@ def test_products_of_many_queries_give_the_results_of_single_searches(tmp_path, 
 
 
 def test_queries_beyond_a_block_are_encoded_block_by_block(store, monkeypatch):
-    monkeypatch.setattr(search, "_QUERIES_AT_ONCE", 6)
+    for module in (hybrid, pipeline):
+        monkeypatch.setattr(module, "QUERIES_AT_ONCE", 6)
     asked = []
     encode = KnownEncoder.encode_queries
     monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.append(texts) or encode(self, texts))

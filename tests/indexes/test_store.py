@@ -293,7 +293,7 @@ def test_readers_survive_a_concurrent_merge_and_adopt(tmp_path, tiny_config, mak
     store = Store.create(tmp_path / "s", plain)
     store.add([make_record(text, text) for text in texts])
     reader = Store.open(tmp_path / "s")
-    original, swept = reader._reader._open_segments, []
+    original, swept = reader.reader.open_segments, []
 
     def open_segments(*given):
         if not swept:
@@ -302,7 +302,7 @@ def test_readers_survive_a_concurrent_merge_and_adopt(tmp_path, tiny_config, mak
                 writer.adopt(centred)
         return original(*given)
 
-    reader._reader._open_segments = open_segments
+    reader.reader.open_segments = open_segments
     assert [hit.id for hit in reader.search(texts[2], 1, "dense")] == [texts[2]]
     assert reader.embedder.fingerprint == centred.fingerprint
 

@@ -23,9 +23,8 @@ from ragembed.config.specs import POSTPROCESSORS
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.cost_model import Budget
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.indexing.index_run import index_files
@@ -594,11 +593,11 @@ def test_hashes_of_segments_and_embedders(reader):
         )
     about = reader.meta("embedder")
     folder = reader.folder / "embedders" / about["fingerprint"]
-    baseline = reader.meta("baseline")
-    assert baseline["fingerprint"] == about["fingerprint"]
-    kept = {**about["files"], baseline["file"]: baseline["sha256"]}
-    assert kept == {file.name: sha256(file) for file in folder.iterdir()}
-    assert baseline["file"] == f"baseline-{baseline['sha256'][:16]}.safetensors"
+    assert about["files"] == {file.name: sha256(file) for file in folder.iterdir()}
+    [baseline] = reader.database.execute("SELECT * FROM derived").fetchall()
+    [file] = (reader.folder / "derived").iterdir()
+    assert (baseline["name"], baseline["sha256"]) == ("baseline", sha256(file))
+    assert file.name == baseline["file"] == f"baseline-{baseline['sha256'][:16]}.safetensors"
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["state_sha256"] == about["files"]["state.safetensors"]
     assert {name: config[name] for name in ("fingerprint", "config", "fitted_on")} == {
@@ -863,7 +862,7 @@ def test_every_key_of_the_metadata_is_described(reader):
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
     assert set(kept) == keys_of["meta"] - {"part"}  # this store has none
     assert set(PartRecord("", 1, None).to_dict()) == keys_of["part"]
-    for name in ("baseline", "embedder", "words", "index", "index_choice", "index_check"):
+    for name in ("embedder", "words", "index", "index_choice", "index_check"):
         assert set(kept[name]) == keys_of[name], name
     assert kept["index_choice"]["wanted"] == kept["index"]
     measurement = kept["index_check"]["measurement"]
@@ -892,8 +891,8 @@ def test_every_field_and_array_of_an_embedder_is_described(reader):
 
 
 def test_a_baseline_is_as_described(reader, store):
-    baseline = reader.meta("baseline")
-    arrays = safetensors(reader.folder / "embedders" / baseline["fingerprint"] / baseline["file"])
+    [file] = (reader.folder / "derived").glob("baseline-*")
+    arrays = safetensors(file)
     described = section("Baseline")
     assert all(f"`{name}`" in described for name in arrays)
     last_row, vectors, fitted_on = arrays["counts"].tolist()

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
 from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
-from ragembed.indexes.faiss_index import flat
+from ragembed.indexes.faiss_index import index
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.flat import FlatIndex
-from ragembed.indexes.faiss_index.index import SegmentIndex, open_index
-from ragembed.indexes.faiss_index.library import LazyFaiss, has_faiss
+from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_index
 from ragembed.indexes.faiss_index.measure import exact
-from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
-from ragembed.indexes.search import fanout
+from ragembed.indexes.search import segment_search
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, KnownEncoder
@@ -74,7 +72,7 @@ def test_numpy_and_faiss_give_the_same_results(file, queries, k, share, seed, da
     vectors = unit(queries, seed + 1)
     allowed = None if share is None else draw.random(data.draw(st.integers(1, rows[-1] + 50))) < share
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flat, "_SEARCHED_BYTES", data.draw(st.sampled_from([1, 4 * DIM * 100, 4 * 1024**2])))
+        patch.setattr(index, "_SEARCHED_BYTES", data.draw(st.sampled_from([1, 4 * DIM * 100, 4 * 1024**2])))
         ours, theirs = FlatIndex(path, SIZE, DIM), SegmentIndex(path, FLAT, SIZE, DIM)
         start = data.draw(st.integers(0, SIZE - 1))
         stop = data.draw(st.integers(start + 1, SIZE))
@@ -168,8 +166,8 @@ def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch):
 
 def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss):
     expected = answers(fill(tmp_path))
-    monkeypatch.setattr(fanout, "_LEAST_PART", 20)
-    monkeypatch.setattr(fanout, "most_threads", lambda: 3)
+    monkeypatch.setattr(segment_search, "_LEAST_PART", 20)
+    monkeypatch.setattr(segment_search, "most_threads", lambda: 3)
     assert answers(tmp_path) == expected
 
 
