@@ -16,8 +16,8 @@ from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import require_library
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import (
@@ -169,7 +169,8 @@ def _created(run: IndexRun, embedder: Embedder, wait_seconds: float) -> Iterator
     path, new = run.request.store, fitting.without_fit(embedder)
     make_folder(path)
     with writer_lock(path, wait_seconds):
-        Store.create(path, new, fitting.wanted_record(embedder.config), language=run.language, locked=True).close()
+        wanted = fitting.wanted_record(embedder.config)
+        Store.create(path, new, wanted, language=run.language, locked=True).close()
         with Store.open(path, new, device=run.request.device) as store:
             yield store
 

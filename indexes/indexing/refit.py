@@ -217,8 +217,7 @@ def _refit(
 ) -> Embedder:
     """Fit one embedder on all stores, make them use it, and return it."""
     embedders = [store.own_embedder("refit") for store, _ in opened]
-    wanted = [store.wanted_config() for store, _ in opened]
-    chains = {(config.postprocess, config.query_fit) for config in wanted}
+    chains = {(config.postprocess, config.query_fit) for config in (store.wanted_config() for store, _ in opened)}
     if len(chains) > 1 and (postprocess is None or query_fit is None):
         raise ConfigError("the stores have different post-processors: give --postprocess and --query-fit")
     steps, sides = chains.pop()

@@ -321,7 +321,7 @@ def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) ->
         run.require_files(embedder, len(files.lines), scan)
         if not work.boilerplate_file.exists():
             work.write_boilerplate(run.stripper(files.lines).found)
-        count = min(count, np.count_nonzero(files.sizes))
+        count = min(count, int(np.count_nonzero(files.sizes)))
         paths = [run.request.store.with_name(str(number + 1)) for number in range(count)]
         driver.share(paths, [0] * count, files, scan, {})
         driver.perform(FIT, count, "fitting", "chunks", files.chunks)
@@ -346,7 +346,8 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for path in left:
         require_own(path, _REMEDY)
         shutil.rmtree(path)
-    new, about = fitting.without_fit(embedder), {**fitting.wanted_record(embedder.config), PART: record.to_dict()}
+    new, config = fitting.without_fit(embedder), embedder.config
+    about = {**fitting.wanted_record(config), PART: record.to_dict()}
     for path in paths:
         if not path.exists():
             Store.create(path, new, about, language=driver.run.language).close()
@@ -394,7 +395,7 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
     leaving, lines = {*scan.removed, *files.lines}, dict(files.lines)
     strips = driver.run.options.boilerplate == STRIP
     for store in opened if strips else ():
-        lines |= store._reader.read(lambda snapshot: staying(snapshot.connection, leaving)[0])
+        lines |= store.read_database(staying, leaving)[0]
     driver.work.write_boilerplate(found_in(lines) if strips else {})
 
 
