@@ -103,7 +103,7 @@ class Store(Readable):
         _require_encoder(embedder)
         self.path = path
         self._given = embedder
-        self._device = device
+        self.device = device
         self.reader = StoreReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
         super().__init__(self.reader.views)
 
@@ -475,7 +475,7 @@ class Store(Readable):
             embedder = self.embedder
             try:
                 with open_for_writing(self.path / DATABASE) as database:
-                    yield StoreWriter(self.path, database, embedder, self._device)
+                    yield StoreWriter(self.path, database, embedder, self.device)
             except sqlite3.DatabaseError as error:
                 raise database_error(self.path, error) from error
 

@@ -241,8 +241,8 @@ class Embedder(VectorEncoder):
         fit_extractors([self], texts)
         return self
 
-    def _part_of_fit(self, texts: Iterable[str]) -> State:
-        """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`_fit_parts`.
+    def part_of_fit(self, texts: Iterable[str]) -> State:
+        """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`fit_parts`.
 
         ``texts`` is read once as a stream. The embedder does not change.
         """
@@ -250,8 +250,8 @@ class Embedder(VectorEncoder):
         fit.gather_texts(_reject_str(texts))
         return fit.part()
 
-    def _fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
-        """Fit token weights and static vectors from what :meth:`_part_of_fit` returned for all parts of a corpus.
+    def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
+        """Fit token weights and static vectors from what :meth:`part_of_fit` returned for all parts of a corpus.
 
         ``texts`` is the number of texts in the corpus. Up to rounding, the fit equals that of :meth:`fit_extractor`.
         """
@@ -321,7 +321,7 @@ class Embedder(VectorEncoder):
         if self.config.query_fit == "separate":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             if drawn:
-                self.fitted_queries = PseudoQueries.of(drawn, self._raw_pseudo_queries, known)
+                self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
         self.fitted_moments = Moments.of(raw_documents)
@@ -475,7 +475,7 @@ class Embedder(VectorEncoder):
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
 
-    def _raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
+    def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
         """Return the raw vectors of pseudo-queries: with the query template, computed like documents."""
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "pseudo-queries")

@@ -214,3 +214,38 @@ def test_every_error_is_documented_in_the_tree():
         if isinstance(value, type):
             assert issubclass(value, (errors.RagembedError, errors.IndexWarning))
             assert name in errors.__doc__
+
+
+def test_private_names_stay_in_their_module():
+    """An underscore marks a name that only its own module, or a subclass, uses."""
+    used = [
+        f"{name}, line {node.lineno}: {ast.unparse(node)}"
+        for name, file in MODULES.items()
+        for node in private_names_of_others(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    assert used == []
+
+
+LIBRARY_NAMES = frozenset(
+    ("_exit", "_replace", "_asdict", "_Hash", "_linear_pointwise", "_reorder_linear_weight")
+    + ("_is_mkldnn_bf16_supported", "_is_vnni_supported")
+)
+"""Names with an underscore of the standard library and of PyTorch that have no public twin."""
+
+
+def private_names_of_others(tree: ast.Module) -> Iterator[ast.Attribute | ast.ImportFrom]:
+    """Yield the private names that a module takes from objects or modules that it does not define."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.attr)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            if any(alias.name.startswith("_") and not alias.name.startswith("__") for alias in node.names):
+                yield node
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            is_inherited = ast.unparse(node.value) in ("self", "cls", "super()")
+            if not is_inherited and node.attr not in own | LIBRARY_NAMES:
+                yield node

@@ -432,7 +432,7 @@ def _searches(
         queries = fitted.raw[:QUERIES]
     else:
         drawn = draw_pseudo_queries(corpus.texts(), QUERIES, seed)
-        queries = PseudoQueries.of(drawn, embedder._raw_pseudo_queries, known).raw
+        queries = PseudoQueries.of(drawn, embedder.raw_pseudo_queries, known).raw
     rng = np.random.default_rng(seed)
     at_fit = (vectors, 0) if baseline is None or not baseline.vectors else (baseline.vectors, kept)
     share = chance_size(at_fit[0], vectors, at_fit[1]) / vectors

@@ -247,4 +247,4 @@ def _refit(
 
 def _unfitted(store: Store, config: EmbedderConfig) -> Embedder:
     """Return an embedder with the model of the store and another configuration."""
-    return Embedder(config, device=store._device, download=False, source=store.own_embedder("refit").source)
+    return Embedder(config, device=store.device, download=False, source=store.own_embedder("refit").source)

@@ -273,7 +273,7 @@ def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts:
 
     def part(i: int, scores: Doubles) -> ScorePart:
         rank = 1 + int((scores > scores[at]).sum()) if fusion.method == "rrf" else None
-        return ScorePart(float(scores[at]), weights[i], float(values[i][at]), fusion._linear_scale(scores), rank)
+        return ScorePart(float(scores[at]), weights[i], float(values[i][at]), fusion.linear_scale(scores), rank)
 
     shared = None if candidates.shared is None else part(2, candidates.shared)
     return ScoreParts(part(0, candidates.dense), part(1, candidates.lexical), shared)

@@ -210,11 +210,11 @@ class Fusion:
         if self.method == "rrf":
             spread = 1.0 + self.feedback
         else:
-            line = self._linear_scale(lexical + self.feedback * shared)
+            line = self.linear_scale(lexical + self.feedback * shared)
             spread = 1.0 if line is None else line.unit
         return self.alpha, words / spread, words * self.feedback / spread
 
-    def _linear_scale(self, scores: Doubles) -> LinearScale | None:
+    def linear_scale(self, scores: Doubles) -> LinearScale | None:
         """Return the scale of the scores of all candidates, or None if they count nothing or by rank."""
         if self.method == "rrf" or not len(scores):
             return None
@@ -226,7 +226,7 @@ class Fusion:
         return LinearScale(float(scores.min()), float(scores.max() - scores.min()))
 
     def _scaled(self, scores: Doubles) -> Doubles:
-        line = self._linear_scale(scores)
+        line = self.linear_scale(scores)
         return np.zeros_like(scores) if line is None else (scores - line.origin) / line.unit
 
     def _reciprocal(self, scores: Doubles) -> Doubles:

@@ -215,12 +215,12 @@ def _scores_on_scale(
     cosines -= ChunkVectors(snapshot).correction(keys, fusion.hubness)
     words = snapshot.scores_of(expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
-    lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]
+    lines = [fusion.linear_scale(candidates.dense), fusion.linear_scale(candidates.lexical)]
     if candidates.shared is not None:
         others = candidates.keys[~np.isin(candidates.keys, candidates.like)]
         together = np.concatenate([np.array(candidates.like, dtype=np.int64), others, keys])
         scores.append(shared_words(snapshot, together, len(candidates.like))[-len(own) :])
-        lines.append(fusion._linear_scale(candidates.shared))
+        lines.append(fusion.linear_scale(candidates.shared))
     weights = fusion.weights(candidates.lexical, candidates.shared)[: len(scores)]
     would = sum(
         weight * (score - line.origin) / line.unit

@@ -297,7 +297,7 @@ def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQuer
     if not drawn:
         return None
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)
-    queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
+    queries = PseudoQueries.of([span for span, _ in drawn], embedder.raw_pseudo_queries, known)
     give_back()
     return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 

@@ -325,7 +325,7 @@ def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) ->
         paths = [run.request.store.with_name(str(number + 1)) for number in range(count)]
         driver.share(paths, [0] * count, files, scan, {})
         driver.perform(FIT, count, "fitting", "chunks", files.chunks)
-        embedder._fit_parts((dict(map_tensors(work.output(FIT, number))) for number in range(count)), files.chunks)
+        embedder.fit_parts((dict(map_tensors(work.output(FIT, number))) for number in range(count)), files.chunks)
         _make_stores(driver, paths, embedder)
         return driver.write(paths, files.chunks, 0, scan, wait_seconds)
 

@@ -178,7 +178,7 @@ def count_share(work: Work, embedder: Embedder, number: int) -> int:
     """Write what the files of a new store contribute to the fit. Return the number of chunks."""
     files, stripper = PartFiles(work, work.share(number)["parts"]), Stripper(work.boilerplate() or {})
     texts = (chunk.embedded_text for source, chunks in files for chunk in strip_all(stripper, source, chunks))
-    write_arrays(work.output(FIT, number), embedder._part_of_fit(texts))
+    write_arrays(work.output(FIT, number), embedder.part_of_fit(texts))
     return files.chunks
 
 

@@ -184,8 +184,8 @@ def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
     assert len(texts) > 120
     whole = Embedder(settings).fit_extractor(texts)
     parted = Embedder(settings)
-    parts = [parted._part_of_fit(texts[:100]), parted._part_of_fit(texts[100:])]
-    parted._fit_parts(parts, len(texts))
+    parts = [parted.part_of_fit(texts[:100]), parted.part_of_fit(texts[100:])]
+    parted.fit_parts(parts, len(texts))
     assert parted.extractor.weights.require_fitted().texts == len(texts)
     one, other = (embedder.extractor.weights.require_fitted() for embedder in (whole, parted))
     assert (one.document_frequency == other.document_frequency).all()

@@ -134,7 +134,7 @@ def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     assert len(new) == 1
     assert len(after.texts) == len(TEXTS)
     with Store.open(store) as opened:
-        raw = opened.embedder._raw_pseudo_queries(after.texts)
+        raw = opened.embedder.raw_pseudo_queries(after.texts)
     np.testing.assert_allclose(after.raw, raw, atol=1e-5)
 
 
