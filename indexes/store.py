@@ -348,11 +348,11 @@ class Store(Readable):
         return is_being_written(self.path)
 
     @property
-    def _part(self) -> catalog.PartRecord | None:
+    def part_record(self) -> catalog.PartRecord | None:
         """The record of a store that holds only a part of the files of its paths, or None."""
         return self.read_database(catalog.part)
 
-    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
+    def encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
         return set(self.read_database(catalog.rows_of_hashes, hashes))
 
@@ -366,11 +366,6 @@ class Store(Readable):
         """Return the configuration of the finished store; the embedder of an unfinished first run has another chain."""
         fitted = self.own_embedder("read the configuration of").config
         return fitted.replace(**self.read_database(catalog.wanted_chain))
-
-    @property
-    def language(self) -> str:
-        """Language whose stemmer lexical search uses."""
-        return self.read_database(catalog.analyzer_config).language
 
     @property
     def wanted_index(self) -> IndexConfig:

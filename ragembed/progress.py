@@ -135,7 +135,7 @@ def progress_for(listener: Progress | bool | None) -> Progress:
     """Return a listener; without one, progress is printed in a terminal or notebook, unless it is ``False``."""
     if listener is None or listener is True:
         return StderrProgress() if _redraws() else SilentProgress()
-    return listener or SilentProgress()
+    return SilentProgress() if listener is False else listener
 
 
 def _redraws() -> bool:

@@ -13,7 +13,6 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog, posting_files
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import checks as files
@@ -106,10 +105,6 @@ def _is_reported(store: Path, embedder: VectorEncoder) -> bool:
             return True
 
 
-def _wanted(snapshot: StoreSnapshot) -> object:
-    return catalog.wanted_chain(snapshot.connection)
-
-
 def _everything(path: Path, embedder: VectorEncoder) -> object:
     """Return everything that a store can return: chunks, files, settings, and results in the three modes."""
     with Store.open(path, embedder) as store:
@@ -120,5 +115,6 @@ def _everything(path: Path, embedder: VectorEncoder) -> object:
             for hit in store.search(query, 12, mode)
         ]
         status = {key: value for key, value in store.status().items() if key not in ("path", "bytes")}
-        records = store.all_run_records(), store.boilerplate(), store.last_request(), store._reader.read(_wanted)
+        wanted = store.read_database(catalog.wanted_chain)
+        records = store.all_run_records(), store.boilerplate(), store.last_request(), wanted
         return list(store.chunks()), store.sources(), hits, status, records

@@ -13,7 +13,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.indexing.request import IndexingOptions, stored_config
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord, VectorEncoder
@@ -165,7 +165,7 @@ class Examination:
     """One generation of a store. ``embedder`` is None if it cannot be loaded; ``notes`` collects notes of checks."""
 
     store: Store
-    snapshot: StoreSnapshot
+    snapshot: Snapshot
     report: Report
     embedder: VectorEncoder | None
     commands: Commands

@@ -270,7 +270,7 @@ class IndexRun:
             files = ((source, strip_all(stripper, source, chunks)) for source, chunks in spool)
             for batch in grouped(files, lambda file: len(file[1]), BATCH):
                 texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
-                has_vector = counted.union(*(store._encoded(texts) for store in opened))
+                has_vector = counted.union(*(store.encoded(texts) for store in opened))
                 new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)
                 tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()

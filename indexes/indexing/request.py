@@ -200,7 +200,7 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     """Return the paths indexed so far and the options of the last run, or None if no file was indexed."""
     if opened is None:
         return None
-    part = opened._part
+    part = opened.part_record
     kept = opened.last_request() if part is None else part.indexing
     if kept is None:
         return None
@@ -220,7 +220,7 @@ def next_request(
 
 def require_whole(opened: Store | None) -> None:
     """Raise :class:`ConfigError` if the store holds only a part of the files that a run would look for."""
-    if opened is not None and (part := opened._part) is not None:
+    if opened is not None and (part := opened.part_record) is not None:
         paths = () if part.indexing is None else part.indexing["paths"]
         of = f" of {', '.join(str(file_path(name, opened.path)) for name in paths)}" if paths else ""
         raise ConfigError(

@@ -91,14 +91,8 @@ class Scan:
 
     def add(self, other: Scan) -> None:
         """Add the results of a scan of other files."""
-        for mine, theirs in (
-            (self.added, other.added),
-            (self.changed, other.changed),
-            (self.touched, other.touched),
-            (self.warnings, other.warnings),
-            (self.unseen, other.unseen),
-        ):
-            mine.extend(theirs)  # type: ignore[arg-type]  # both lists of a pair have the same type
+        for name in ("added", "changed", "touched", "warnings", "unseen"):
+            getattr(self, name).extend(getattr(other, name))
         self.unchanged += other.unchanged
         self.skipped.update(other.skipped)
         self.kept |= other.kept

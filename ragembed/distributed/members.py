@@ -149,7 +149,7 @@ def _require_together(opened: Sequence[Store]) -> None:
         )
     parts = []
     for store in opened:
-        if (part := store._part) is None:
+        if (part := store.part_record) is None:
             raise ConfigError(
                 f"{store.path} was not made together with other stores: update it with 'ragembed index --store "
                 f"{store.path}'"
@@ -338,7 +338,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for number, path in enumerate(paths):
         if is_store(path):
             with Store.open(path) as store:
-                if store._part is not None and replace(store._part, indexing=None) == record:
+                if store.part_record is not None and replace(store.part_record, indexing=None) == record:
                     continue
         if path.exists():
             left.append(path)

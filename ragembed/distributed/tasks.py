@@ -154,7 +154,8 @@ class PartFiles(ChunkedFiles):
     def __init__(self, work: Work, parts: Iterable[int]) -> None:
         super().__init__()
         self._folders = [work.output(READ, part) for part in parts]
-        self.scan, self.sizes = Scan(), []
+        self.scan = Scan()
+        self.sizes: list[int] = []
         for folder in self._folders:
             about = json.loads((folder / _PART).read_bytes())
             self.scan.add(Scan.from_dict(about["scan"]))

@@ -109,17 +109,6 @@ def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypa
     assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-def test_files_changed_after_an_interruption_give_a_new_plan(docs):
-    with pytest.raises(KeyboardInterrupt):
-        made(docs, "c", Here(stop_after=28))
-    (docs / "00.md").write_text("word5 word6 and something else")
-    again = Here()
-    made(docs, "c", again)
-    assert ("read", 0) in again.tasks
-    made(docs, "other")
-    assert contents(docs.parent / "c") == contents(docs.parent / "other")
-
-
 def test_an_update_interrupted_before_the_last_store_gives_all_stores_one_fit(docs):
     """Otherwise the scores of the stores could not be compared."""
     made(docs, "c", embedder=config(postprocess=("center", "normalize")))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.indexes import ChunkRecord, Fusion, RankingOptions, Store
+from ragembed.indexes import ChunkRecord, RankingOptions, Store
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.ranking import CandidateStream, rank
 from ragembed.indexes.types import Hit
@@ -86,11 +86,6 @@ def test_folding_still_fills_k(copies):
     assert found[0].id == ("copy 0" if copies else "other 0")
     assert len(found[0].duplicates) == max(copies - 1, 0)
     assert len(arrange(hits, 50, DEDUPE)) == 20 + min(copies, 1)
-
-
-def test_equal_texts_give_one_result():
-    [found] = arrange([hit(str(i), "the same") for i in range(3000)], 10, DEDUPE)
-    assert [duplicate.id for duplicate in found.duplicates] == [str(i) for i in range(1, 3000)]
 
 
 def test_per_file_limit_still_fills_k():
@@ -240,15 +235,6 @@ def test_default_options_equal_no_options(store, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("k", [1, 10, 300])
-def test_ranking_fills_k_in_every_mode(store, mode, k):
-    texts = {hit.chunk.text.lower() for hit in store.search("lock store", 600, mode)}
-    found = store.search("lock store", k, mode, ranking=DEDUPE)
-    assert len(found) == min(k, len(texts))
-    assert len({hit.chunk.text.lower() for hit in found}) == len(found)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_folding_keeps_order_and_scores(store, mode):
     first = {}
     for each in store.search("lock store", 20, mode):
@@ -278,28 +264,6 @@ def test_ranking_with_large_and_zero_k(store, mode, tmp_path):
         store.search("lock", -1, mode, ranking=everything)
     with Store.create(tmp_path / "empty", KnownEncoder()) as empty:
         assert empty.search("lock", 10, mode, ranking=everything) == []
-
-
-def test_ranking_of_several_queries(store):
-    ranking = RankingOptions(dedupe=True, per_file=1)
-    queries = ["lock store", "writer", "?!"]
-    together = store.search_many(queries, 5, ranking=ranking)
-    assert [ids(hits) for hits in together] == [ids(store.search(q, 5, ranking=ranking)) for q in queries]
-
-
-def test_ranking_of_equal_chunks(tmp_path):
-    with Store.create(tmp_path / "s", KnownEncoder()) as store:
-        store.add(record(str(i), "the lock of the store") for i in range(500))
-        for mode in MODES:
-            [found] = store.search("lock", 10, mode, ranking=DEDUPE)
-            assert (found.id, len(found.duplicates)) == ("0", 499)
-            assert len(store.search("lock", 10, mode)) == 10
-
-
-def test_copies_are_found_without_ranking(store):
-    found = store.search("lock store", 600, "dense")
-    assert len(found) == 600
-    assert all(hit.duplicates == () and hit.rerank is None for hit in found)
 
 
 # Maximal marginal relevance
@@ -378,9 +342,3 @@ def test_mmr_uses_reranker_scores(circle):
     # A hit that was not read gets the lowest score of those that were: 80 is last before and after.
     few = RankingOptions(mmr=1.0, reranker=by_table, rerank_depth=2)
     assert ids(circle.search("east", 4, "dense", ranking=few)) == ["10", "12", "-30", "80"]
-
-
-def test_mmr_does_not_change_fusion(store):
-    fusion = Fusion("rrf", 0.3, 0.0)
-    plain = store.search("lock store", 10, fusion=fusion)
-    assert store.search("lock store", 10, fusion=fusion, ranking=RankingOptions()) == plain

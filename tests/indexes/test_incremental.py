@@ -111,10 +111,12 @@ def test_store_after_edits_equals_a_clean_build(indexed, corpus):
 def test_touched_file_keeps_its_chunks_without_encoding(indexed, corpus, encoded):
     before = contents(indexed)
     for file in corpus.rglob("*.md"):
-        os.utime(file, ns=(1, 1))
+        os.utime(file, ns=(1, 10**18))
     report = index_files(IndexingRequest(indexed))
     assert (report.scan.unchanged, report.encoded, sum(encoded)) == (FILES, 0, 0)
     assert contents(indexed) == before
+    with Store.open(indexed) as opened:
+        assert {name.endswith(".md") for name, file in opened.sources().items() if file.mtime_ns == 10**18} == {True}
 
 
 def test_other_chunk_size_splits_all_files_again(indexed, corpus):

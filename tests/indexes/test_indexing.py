@@ -2,7 +2,6 @@ import itertools
 import os
 import time
 import zipfile
-from dataclasses import replace
 
 import pytest
 
@@ -101,17 +100,6 @@ def test_second_run_reads_and_encodes_nothing(docs, run, encoded, monkeypatch):
     assert encoded == []
 
 
-def test_touched_file_is_not_encoded(docs, run, in_folder):
-    run(docs)
-    for file in docs.rglob("*.txt"):
-        os.utime(file, ns=(1, 10**18))
-    report = run(docs)
-    assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.encoded == 0
-    with Store.open(in_folder / ".ragembed") as store:
-        assert store.sources()["docs/cat.txt"].mtime_ns == 10**18
-
-
 def test_only_changed_chunks_are_encoded(docs, run, encoded, in_folder):
     run(docs)
     encoded.clear()
@@ -129,17 +117,6 @@ def test_only_changed_chunks_are_encoded(docs, run, encoded, in_folder):
     assert "a reader is in" not in texts
 
 
-def test_store_after_edits_equals_a_clean_build(docs, run, in_folder):
-    run(docs)
-    (docs / "locks.md").write_text("# Other\n\nthe dog runs\n")
-    (docs / "deep" / "wing.txt").rename(docs / "wing2.txt")
-    run(docs)
-    updated = content(in_folder)
-    (in_folder / ".ragembed").rename(in_folder / "old")
-    run(docs)
-    assert updated == content(in_folder)
-
-
 def test_rename_encodes_nothing(docs, run, in_folder):
     run(docs)
     (docs / "cat.txt").rename(docs / "deep" / "kitten.txt")
@@ -149,26 +126,6 @@ def test_rename_encodes_nothing(docs, run, in_folder):
     with Store.open(in_folder / ".ragembed") as store:
         assert [hit.source for hit in store.search("the cat sleeps", 1)] == ["docs/deep/kitten.txt"]
         assert "docs/cat.txt" not in store.sources()
-
-
-def test_two_files_with_the_same_text_are_both_stored(docs, run, in_folder):
-    (docs / "copy.txt").write_text((docs / "cat.txt").read_text())
-    run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert {hit.source for hit in store.search("the cat sleeps", 2)} == {"docs/cat.txt", "docs/copy.txt"}
-    (docs / "cat.txt").unlink()
-    run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert [hit.source for hit in store.search("the cat sleeps", 1)] == ["docs/copy.txt"]
-
-
-def test_other_chunk_size_chunks_again(docs, run, in_folder):
-    (docs / "long.txt").write_text("\n\n".join(f"the cat number {i} sleeps on the wing" for i in range(12)))
-    run(docs)
-    before = len(content(in_folder))
-    report = run(docs, options=IndexingOptions(chunk_tokens=16))
-    assert counts(report)[1] == 4
-    assert len(content(in_folder)) > before
 
 
 @pytest.mark.parametrize(("window", "longest"), [(254, 254), (512, 512), (32_768, 512)])
@@ -648,19 +605,6 @@ def test_token_weights_of_a_much_smaller_corpus_give_a_warning(in_folder, docs, 
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
     (note,) = run(docs / "many.csv").scan.warnings
     assert note.startswith("token weights and static vectors were fitted on 1 chunk and the store has grown to 11")
-
-
-def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch):
-    run(docs)
-    original = scan.named_reader
-
-    def newer(name):
-        reader = original(name)
-        return replace(reader, version=reader.version + 1) if name.endswith(".md") else reader
-
-    monkeypatch.setattr(scan, "named_reader", newer)
-    report = run(docs)
-    assert (counts(report), report.scan.changed, report.encoded) == ((0, 1, 0, 2, 0), ["docs/locks.md"], 0)
 
 
 def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch):

@@ -69,12 +69,6 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
     np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
 
 
-def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
-    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentProgress())
-    tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
-    assert np.abs(found[0] - tokens.numpy()).max() > 0.05
-
-
 def test_long_definitions_are_truncated_and_counted(bert):
     whole, cut = texts_of(bert), texts_of(bert, max_tokens=8)
     assert (whole.windows.truncated, cut.windows.truncated) == (0, 1)
