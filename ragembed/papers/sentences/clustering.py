@@ -45,12 +45,12 @@ def clustering_accuracy(
     with 1 after each run.
     """
     points = matrix(vectors, "vectors")
-    found, codes = labels(true_labels, "labels", len(points))
-    if len(found) < 2:
+    label_names, codes = labels(true_labels, "labels", len(points))
+    if len(label_names) < 2:
         raise ConfigError(f"all {len(points)} rows have the same label: expected at least 2 different labels")
 
     def accuracy(seed: int) -> float:
-        means = KMeans(n_clusters=len(found), n_init=_INITIALISATIONS, random_state=seed)
+        means = KMeans(n_clusters=len(label_names), n_init=_INITIALISATIONS, random_state=seed)
         return assignment_accuracy(codes, means.fit_predict(points))
 
     accuracies = []
@@ -60,8 +60,8 @@ def clustering_accuracy(
     with pool, threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
         # k-means warns if it finds fewer clusters than requested.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for found_accuracy in pool.map(accuracy, range(runs)):
-            accuracies.append(found_accuracy)
+        for of_run in pool.map(accuracy, range(runs)):
+            accuracies.append(of_run)
             if advance is not None:
                 advance(1)
     return ClusteringScore(float(np.mean(accuracies)), tuple(accuracies))

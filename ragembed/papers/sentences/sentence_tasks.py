@@ -240,20 +240,20 @@ def read_classification(
     """
     require("sklearn", "classification")
     at_least(folds, 2, "the number of folds")
-    name, found = read_examples(path, relatedness)
-    if found.splits:
-        _check_splits(path, found, folds)
-    if isinstance(found, SentencePairs):
+    name, examples = read_examples(path, relatedness)
+    if examples.splits:
+        _check_splits(path, examples, folds)
+    if isinstance(examples, SentencePairs):
         if classifier != "logistic":
             raise ConfigError(f"{path} has scores, which no {classifier!r} predicts: leave out the classifier")
-        _require_different(path, found.scores, "scores")
-        if not found.splits and len(found.scores) < folds:
-            raise ConfigError(f"{path} has {len(found.scores)} pairs, fewer than the {folds} folds: use fewer folds")
-        return SimilarityTask(name, found, folds)
-    _require_different(path, found.labels, "labels")
-    if not found.splits:
-        _require_frequent(path, found.labels, folds, nested)
-    return ClassificationTask(name, found, folds, classifier, nested)
+        _require_different(path, examples.scores, "scores")
+        if not examples.splits and len(examples.scores) < folds:
+            raise ConfigError(f"{path} has {len(examples.scores)} pairs, fewer than the {folds} folds: use fewer folds")
+        return SimilarityTask(name, examples, folds)
+    _require_different(path, examples.labels, "labels")
+    if not examples.splits:
+        _require_frequent(path, examples.labels, folds, nested)
+    return ClassificationTask(name, examples, folds, classifier, nested)
 
 
 def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
@@ -287,12 +287,12 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 """The reader of each task, by the name of the task."""
 
 
-def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:
+def _check_splits(path: Path, examples: LabelledTexts | SentencePairs, folds: int) -> None:
     """Raise unless every split has what the measures need."""
-    scored = isinstance(found, SentencePairs)
-    values: Sequence[Any] = found.scores if isinstance(found, SentencePairs) else found.labels
+    scored = isinstance(examples, SentencePairs)
+    values: Sequence[Any] = examples.scores if isinstance(examples, SentencePairs) else examples.labels
     by_split = {
-        split: [value for value, each in zip(values, found.splits, strict=True) if each == split] for split in SPLITS
+        split: [value for value, each in zip(values, examples.splits, strict=True) if each == split] for split in SPLITS
     }
     for split in SPLITS if scored else ("train", "test"):
         if not by_split[split]:

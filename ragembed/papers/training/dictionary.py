@@ -67,22 +67,22 @@ def merge(senses: Iterable[Sense]) -> Dictionary:
     Texts that differ only in white space are equal. Upper and lower case differ. Raises :class:`DictionaryError` if an
     entry is empty, or has no definition in any file. The message names the entry.
     """
-    found: dict[str, dict[str, None]] = {}
+    by_entry: dict[str, dict[str, None]] = {}
     origins: dict[str, str] = {}
     for sense in senses:
         entry, definition = " ".join(sense.entry.split()), " ".join(sense.definition.split())
         if not entry:
             raise DictionaryError(f"{sense.origin}: the entry is empty: expected a word or phrase")
         origins.setdefault(entry, sense.origin)
-        definitions = found.setdefault(entry, {})
+        definitions = by_entry.setdefault(entry, {})
         if definition:
             definitions[definition] = None
-    without = next((entry for entry, definitions in found.items() if not definitions), None)
+    without = next((entry for entry, definitions in by_entry.items() if not definitions), None)
     if without is not None:
         raise DictionaryError(
             f"{origins[without]}: the entry {without!r} has no definition: add one, or remove the entry"
         )
-    return Dictionary(tuple(found), tuple(tuple(definitions) for definitions in found.values()))
+    return Dictionary(tuple(by_entry), tuple(tuple(definitions) for definitions in by_entry.values()))
 
 
 def statistics(dictionary: Dictionary, lengths: ArrayLike) -> dict[str, int | float]:
@@ -195,8 +195,8 @@ def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dict
             f"cannot hold out {count} definitions: only {len(drawn)} belong to entries with another definition; "
             f"choose at most {len(drawn)}"
         )
-    kept = tuple(tuple(text for text in texts if text not in drawn) for texts in dictionary.definitions)
-    return Dictionary(dictionary.entries, kept), tuple(HeldOut(*item) for item in drawn.items())
+    left_over = tuple(tuple(text for text in texts if text not in drawn) for texts in dictionary.definitions)
+    return Dictionary(dictionary.entries, left_over), tuple(HeldOut(*item) for item in drawn.items())
 
 
 def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dictionary, NDArray[np.int64]]:
@@ -205,7 +205,7 @@ def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dic
     Entries with the same token are merged, such as upper and lower case with an uncased model. Raises
     :class:`DictionaryError` if no entry is a single token.
     """
-    found: dict[int, tuple[str, dict[str, None]]] = {}
+    by_token: dict[int, tuple[str, dict[str, None]]] = {}
     # With a leading space, as inside a sentence. In a byte-level tokenizer, the token without the space is different.
     for entry, definitions, ids in zip(
         dictionary.entries,
@@ -214,13 +214,13 @@ def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dic
         strict=True,
     ):
         if len(ids) == 1 and tokenizer.names([int(ids[0])])[0] not in _UNKNOWN:
-            _, known = found.setdefault(int(ids[0]), (entry, {}))
-            known.update(dict.fromkeys(definitions))
-    if not found:
+            _, texts_of_token = by_token.setdefault(int(ids[0]), (entry, {}))
+            texts_of_token.update(dict.fromkeys(definitions))
+    if not by_token:
         raise DictionaryError(
             f"none of {len(dictionary):,} entries is a single token of the model, as DefSent requires: train with "
             "DefSent+ instead"
         )
-    entries = tuple(entry for entry, _ in found.values())
-    texts = tuple(tuple(definitions) for _, definitions in found.values())
-    return Dictionary(entries, texts), np.array(list(found), dtype=np.int64)
+    entries = tuple(entry for entry, _ in by_token.values())
+    texts = tuple(tuple(definitions) for _, definitions in by_token.values())
+    return Dictionary(entries, texts), np.array(list(by_token), dtype=np.int64)

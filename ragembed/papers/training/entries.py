@@ -129,7 +129,7 @@ def ranks(
 
     Other entries with the same score as the best answer rank before it.
     """
-    found = np.zeros(len(answers), dtype=np.int64)
+    best_ranks = np.zeros(len(answers), dtype=np.int64)
     entries = torch.from_numpy(space.vectors).to(arithmetic.device)
     bias = None if space.bias is None else torch.from_numpy(space.bias).to(arithmetic.device)
     encoder.to(arithmetic.device).eval()
@@ -140,17 +140,17 @@ def ranks(
                 projected = encoder(ids, mask, pooling)
             scores = entry_scores(projected, entries, bias)  # (rows, entries)
             for row, of_row in zip(rows, scores, strict=True):
-                right = torch.tensor(answers[row], device=arithmetic.device)
-                best = of_row[right].max()
-                same = int((of_row[right] == best).sum())
-                found[row] = int((of_row >= best).sum()) - same + 1
-    return found
+                answer_ids = torch.tensor(answers[row], device=arithmetic.device)
+                best = of_row[answer_ids].max()
+                same = int((of_row[answer_ids] == best).sum())
+                best_ranks[row] = int((of_row >= best).sum()) - same + 1
+    return best_ranks
 
 
-def accuracy(found: NDArray[np.int64]) -> ReverseAccuracy:
+def accuracy(best_ranks: NDArray[np.int64]) -> ReverseAccuracy:
     """Return the accuracy for the given ranks. There must be at least one."""
-    top1, top10, top100 = (100.0 * float((found <= depth).mean()) for depth in (1, 10, 100))
-    return ReverseAccuracy(top1, top10, top100, float((1.0 / found).mean()), len(found))
+    top1, top10, top100 = (100.0 * float((best_ranks <= depth).mean()) for depth in (1, 10, 100))
+    return ReverseAccuracy(top1, top10, top100, float((1.0 / best_ranks).mean()), len(best_ranks))
 
 
 @dataclass(frozen=True, slots=True)
