@@ -227,8 +227,16 @@ def test_private_names_stay_in_their_module():
 
 
 LIBRARY_NAMES = frozenset(
-    ("_exit", "_replace", "_asdict", "_Hash", "_linear_pointwise", "_reorder_linear_weight")
-    + ("_is_mkldnn_bf16_supported", "_is_vnni_supported")
+    (
+        "_exit",
+        "_replace",
+        "_asdict",
+        "_Hash",
+        "_linear_pointwise",
+        "_reorder_linear_weight",
+        "_is_mkldnn_bf16_supported",
+        "_is_vnni_supported",
+    )
 )
 """Names with an underscore of the standard library and of PyTorch that have no public twin."""
 
