@@ -27,6 +27,7 @@ from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.readable import Readable
 from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
+from ragembed.indexes.search.searchable import retried
 from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
 from ragembed.indexes.storage.baseline import Baseline
@@ -245,7 +246,15 @@ class Store(Readable):
         return cls(require_store(Path(path)), embedder, device, search_device, threads)
 
     def read_database(self, read: Callable[..., Value], *args: Any) -> Value:
-        """Return ``read(connection, *args)`` for a connection that sees one snapshot."""
+        """Return ``read(connection, *args)`` for a connection that sees one snapshot.
+
+        Parameters
+        ----------
+        read : callable
+            Function of a connection to the database.
+        *args : optional
+            Further arguments of ``read``.
+        """
         with self.snapshot() as snapshot:
             return read(snapshot.connection, *args)
 
@@ -353,11 +362,25 @@ class Store(Readable):
         return self.read_database(catalog.part)
 
     def encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """Return the text hashes for which the store has a vector."""
+        """Return the text hashes for which the store has a vector.
+
+        Parameters
+        ----------
+        hashes : iterable of bytes
+            Hashes of texts, as :func:`ragembed.indexes.types.text_hash` returns them.
+        """
         return set(self.read_database(catalog.rows_of_hashes, hashes))
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
-        """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`."""
+        """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`.
+
+        Parameters
+        ----------
+        purpose : str
+            What the caller wants to do with the store, such as ``"refit"``, for the message of the error.
+        remedy : str, optional
+            What to do instead, appended to the message.
+        """
         if (embedder := self.embedder.refittable) is None:
             raise StoreError(f"cannot {purpose} {self.path}: its vectors were not made by ragembed{remedy}")
         return embedder
@@ -384,6 +407,7 @@ class Store(Readable):
         """Return the paths and options of the last indexing run, as JSON values; None if no files have been indexed."""
         return self.read_database(catalog.last_request)
 
+    @retried
     def status(self) -> dict[str, Any]:
         """Return the contents, index, embedder and settings of the store, as ``ragembed status --json`` prints them.
 

@@ -245,6 +245,11 @@ class Embedder(VectorEncoder):
         """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`fit_parts`.
 
         ``texts`` is read once as a stream. The embedder does not change.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of one part of the corpus.
         """
         fit = SharedFit([self.extractor])
         fit.gather_texts(_reject_str(texts))
@@ -254,6 +259,13 @@ class Embedder(VectorEncoder):
         """Fit token weights and static vectors from what :meth:`part_of_fit` returned for all parts of a corpus.
 
         ``texts`` is the number of texts in the corpus. Up to rounding, the fit equals that of :meth:`fit_extractor`.
+
+        Parameters
+        ----------
+        parts : iterable of mapping
+            The arrays of each part of the corpus, as :meth:`part_of_fit` returns them.
+        texts : int
+            Number of texts in the corpus.
         """
         config = self.resolved_config()
         built = self._fresh(config)
@@ -438,6 +450,13 @@ class Embedder(VectorEncoder):
         An extractor without a model never needs PyTorch. With a BERT model, a small number of texts (at most eight,
         with at most a thousand tokens in total) is computed in float32 on the CPU, unless a GPU or bfloat16 was
         requested.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts to encode.
+        progress : callable, optional
+            As in :meth:`raw_documents`.
         """
         self._require_extractor()
         texts, model = _text_list(texts), self._built.encoding_model
@@ -476,7 +495,13 @@ class Embedder(VectorEncoder):
         return self.extractor.encode(_text_list(texts), "queries")
 
     def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the raw vectors of pseudo-queries: with the query template, computed like documents."""
+        """Return the raw vectors of pseudo-queries: with the query template, computed like documents.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Pseudo-queries, without the template.
+        """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "pseudo-queries")
 

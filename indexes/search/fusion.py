@@ -215,7 +215,13 @@ class Fusion:
         return self.alpha, words / spread, words * self.feedback / spread
 
     def linear_scale(self, scores: Doubles) -> LinearScale | None:
-        """Return the scale of the scores of all candidates, or None if they count nothing or by rank."""
+        """Return the scale of the scores of all candidates, or None if they count nothing or by rank.
+
+        Parameters
+        ----------
+        scores : numpy.ndarray
+            Scores of all candidates from one search, float64, shape ``(n,)``.
+        """
         if self.method == "rrf" or not len(scores):
             return None
         deviation = float(scores.std())
