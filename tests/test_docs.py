@@ -198,6 +198,12 @@ def test_pages_are_short(page):
     assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST_PAGE
 
 
+def test_the_picture_of_the_layers_shows_the_imports():
+    """To correct the picture, run ``python -m docs.layers``."""
+    layers = runpy.run_path(str(DOCS / "layers.py"))
+    assert layers["PICTURE"].read_text(encoding="utf-8") == layers["draw"](layers["imported_boxes"]())
+
+
 def test_the_tables_of_settings_are_those_of_the_classes():
     """To correct the page, run ``python docs/settings.py``."""
     tables = runpy.run_path(str(DOCS / "settings.py"))
