@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from ragembed.corpus import grouped
+from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
@@ -32,6 +32,7 @@ from ragembed.indexes.indexing.request import (
 )
 from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
@@ -267,9 +268,10 @@ class IndexRun:
             framing = embedder.max_tokens - embedder.text_tokens
             counted: set[bytes] = set()
             tokens: list[int] = []
-            files = ((source, strip_all(stripper, source, chunks)) for source, chunks in spool)
-            for batch in grouped(files, lambda file: len(file[1]), BATCH):
-                texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
+            coming = (chunk.embedded_text for source, chunks in spool for chunk in strip_all(stripper, source, chunks))
+            waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
+            for batch in blocks(chain(coming, waiting), BATCH):
+                texts = {text_hash(text): text for text in batch}
                 has_vector = counted.union(*(store.encoded(texts) for store in opened))
                 new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)

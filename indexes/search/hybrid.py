@@ -20,12 +20,22 @@ from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
-from ragembed.types import Doubles, Floats
+from ragembed.types import Bools, Doubles, Floats
 
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
 QUERIES_AT_ONCE = 32
 """Queries that are encoded together, in one thread, while another searches for those before them."""
+
+
+ESTIMATED_SPREAD = 0.75
+"""Spread of estimated cosines relative to real ones.
+
+With it, neither the chunks with a vector nor those without one have an advantage: if half of the chunks have one, they
+are 49 to 56 % of the first ten results on five collections of abstracts, code and documentation, and nDCG is highest.
+"""
+_LEAST_PEERS = 10
+"""Number of lexical matches with a vector that are enough to estimate the cosines of those without one."""
 
 
 class _Processors:
@@ -102,6 +112,13 @@ class ChunkVectors:
             return np.zeros(0)
         cosines: Doubles = inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
         return cosines
+
+    def missing(self, keys: Keys) -> Bools:
+        """Return which of the chunks ``keys`` have no vector yet, shape ``(n,)``."""
+        if not self._snapshot.waiting():
+            return np.zeros(len(keys), dtype=bool)
+        missing: Bools = ~self.of(keys).any(axis=1)
+        return missing
 
     def correction(self, keys: Keys, weight: float) -> Floats:
         """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``.
@@ -197,6 +214,26 @@ class LexicalMatches:
             return np.full(len(keys), self.floor)
         at = places_in(self.keys, keys)
         return np.where(self.keys[at] == keys, self.scores[at], self.floor)
+
+
+def with_expected(dense: Doubles, matches: LexicalMatches, keys: Keys) -> Doubles:
+    """Return the cosines ``dense`` of the chunks ``keys``, shape ``(n,)``, with an estimate for those without a vector.
+
+    Among the lexical matches, the estimate is :data:`ESTIMATED_SPREAD` times as many standard deviations from the mean
+    cosine as BM25 is from the mean BM25.
+    """
+    missing = matches.vectors.missing(keys)
+    if not missing.any() or missing.all():
+        return dense
+    words = matches.of_chunks(keys)
+    peers = ~missing & (words > matches.floor)
+    if np.count_nonzero(peers) < _LEAST_PEERS:
+        peers = ~missing
+    spread = float(words[peers].std()) or float(words.std()) or 1.0
+    standard = (words[missing] - words[peers].mean()) / spread
+    estimated = dense.copy()
+    estimated[missing] = dense[peers].mean() + ESTIMATED_SPREAD * dense[peers].std() * standard
+    return estimated
 
 
 def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selected) -> list[tuple[Keys, Doubles]]:

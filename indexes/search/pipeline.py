@@ -30,6 +30,7 @@ from ragembed.indexes.search.hybrid import (
     LexicalMatches,
     nearest_chunks,
     shared_words,
+    with_expected,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, matched_share, note_unknown
@@ -202,7 +203,7 @@ class Search:
 
     def _encoded(self, queries: Sequence[str], vectors: Floats | None) -> Callable[[int, int], Floats] | None:
         """Return a function for the vectors of the queries from a number up to, not including, another."""
-        if self.mode == "lexical":
+        if self.mode == "lexical" or self.snapshot.dim() is None:  # words alone are known, at the start of a run
             return None
         if vectors is None and self.mode == "hybrid":
             return EncodedAhead(self.snapshot.embedder().encode_queries, queries)
@@ -264,8 +265,9 @@ class Search:
                 if self.trace is not None:
                     self.trace.append(tier)
 
-                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float, float]]:
-                    cosines = matches.vectors.cosines(vector, keys[at])
+                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float | None, float | None]]:
+                    cosines = matches.vectors.cosines(vector, keys[at]).astype(object)
+                    cosines[matches.vectors.missing(keys[at])] = None
                     return list(zip(cosines.tolist(), matches.of_chunks(keys[at]).tolist(), strict=True))
 
                 yield _Tier(tier.keys, tier.scores, parts)
@@ -391,6 +393,7 @@ def _fused(
         keys = np.concatenate([near, others])
         dense = np.concatenate([cosines, matches.vectors.cosines(vector, others)])
         dense -= matches.vectors.correction(keys, fusion.hubness)
+        dense = with_expected(dense, matches, keys)
         fused.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
     return fused
 

@@ -395,7 +395,7 @@ def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_
 def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     """Return id, text, segment and position of chunks that are spread evenly over the store.
 
-    Chunks with another vector than that of their text are left out.
+    Chunks without a vector, or with another one than that of their text, are left out.
     """
     total = catalog.count(connection, "chunks")
     offsets = sorted({i * total // CANARIES for i in range(CANARIES)}) if total else []
@@ -406,8 +406,8 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     records = catalog.chunks_by_key(connection, keys)
     rows = catalog.rows_of_keys(connection, keys)
     places, hashes = (of(connection, list(rows.values())) for of in (catalog.places_of_rows, catalog.hashes_of_rows))
-    texts = {key: records[key].chunk.embedded_text for key in keys}
-    own = [key for key in keys if hashes[rows[key]] == text_hash(texts[key])]
+    texts = {key: records[key].chunk.embedded_text for key in keys if rows[key] in places}
+    own = [key for key in texts if hashes[rows[key]] == text_hash(texts[key])]
     return [(records[key].id, texts[key], *places[rows[key]]) for key in own]
 
 
