@@ -193,7 +193,7 @@ def main(debug: bool) -> None:
     ragembed query "how are stores locked?"
 
     Fitting needs no labels and no training. The first command downloads the model if it is not on this machine.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 __all__ = ["COMMANDS", "CommandError", "main"]

@@ -18,6 +18,7 @@ from ragembed.config.settings_files import (
     CollectionsFile,
     NamedCollection,
     Project,
+    chosen_stores,
     confirm_model,
     find_project,
     is_confirmed,
@@ -107,6 +108,11 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
 def names_in(collections: str) -> list[str]:
     """Return the names in a value of ``--in``."""
     return [name.strip() for name in collections.split(",")]
+
+
+def stores_in(collections: str) -> dict[str, Path]:
+    """Return the stores that a value of ``--in`` names, by name."""
+    return chosen_stores(names_in(collections), collections_files())
 
 
 def option_defaults(command: click.Command) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
+from ragembed.cli.options import PlacePath, format_option, settings, shared
 from ragembed.cli.output import counted, lines_of, print_records, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import embedder_config, indexing_options
@@ -20,7 +20,7 @@ from ragembed.documents.readers import only_document_errors, read
 from ragembed.documents.readers.registry import member_of
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
-from ragembed.indexes import Store
+from ragembed.indexes import IndexingOptions, Store
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.printable import printable, printable_line
 
@@ -33,8 +33,8 @@ from ragembed.printable import printable, printable_line
     help="Model whose tokens are counted: Hugging Face id or folder.  [default: the store's, else "
     "sentence-transformers/all-MiniLM-L6-v2]",
 )
-@store_option
-@reading_options
+@shared("store")
+@settings(IndexingOptions, "text_columns", "title_column", "chunk_tokens", "overlap")
 @format_option
 def command(file: Place, model: str | None, store: Path | None, output: str, **given: Any) -> None:
     """Show how a file is split into chunks.
@@ -44,7 +44,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
 
     Prints the lines, the number of tokens, the headings and the text of each chunk. The options default to those saved
     in the store, so you can try new values here before you index with them. The store is not changed.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     where = choose_store(store)
     with open_existing(where) as opened:
         options = indexing_options(opened, given)

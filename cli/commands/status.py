@@ -78,7 +78,7 @@ def command(
 
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if sum((drift, skipped, boilerplate, settings is not None)) > 1:
         raise click.UsageError(
             "got more than one of --drift, --boilerplate, --settings and --skipped: give one of them"

@@ -112,7 +112,7 @@ def command() -> None:
     The dictionary can be the glossary of your field. The result is a folder that you can pass to every --model option;
     b2s writes a word-vector file for --extractor words. If a training is interrupted, run the same command again: it
     continues and produces the same model.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 @command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
@@ -171,7 +171,7 @@ def defsent_plus(
     The model learns to map each definition to the vector of the entry that it defines. The vector of an entry is the
     mean of the vectors of its definitions. Each step trains a new copy of the model; the best model of a step computes
     the entry vectors of the next step (progressive separate training).
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     chosen = tuple(_combination(each) for each in combinations)
     if recipe is None:
         from ragembed.models.files import find_model
@@ -209,7 +209,7 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
 
     This is the older method. It uses only entries that are single tokens. The model learns to map each definition,
     through its frozen masked-language head, to the word embedding of the entry.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     _train(_settings_of((StepSettings(pooling, "words", learning_rate),), given), given, quiet, output)
 
 
@@ -270,7 +270,7 @@ def b2s(
 
     The vector of a word learns to predict the word from the vectors of the sentences that contain it. Encoding with the
     result needs no model.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
 
@@ -417,7 +417,7 @@ def reverse_dictionary(
 
     MODEL is a folder that ragembed papers train has written. Prints the entries of its dictionary that fit TEXT best,
     each with its probability. Give either TEXT or --evaluate.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if (text is None) == (evaluate is None):
         raise click.UsageError("nothing to look up: give either TEXT or --evaluate DICTIONARY")
     from ragembed.papers.training import ReverseDictionary
