@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ragembed.cli.output import interruption_noted
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.config.fields import Setting, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
@@ -23,7 +24,7 @@ from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig
-from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.filters import TEXT, And, Field, Filter, Glob, Or, Regex, parse
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
@@ -362,6 +363,11 @@ class WritingCommand(click.Command):
             )
         )
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; it says at once that it was interrupted, and ends when nothing can be lost."""
+        with interruption_noted():
+            return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""
         return super().parse_args(ctx, with_number(args, _WAIT, -1))
@@ -369,7 +375,7 @@ class WritingCommand(click.Command):
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """Options that select chunks: those that match ``where`` and whose file matches one of ``globs``."""
+    """Options that select chunks: by a condition, by the names of their files, and by their texts."""
 
     where: str | None = setting(
         None,
@@ -382,6 +388,11 @@ class FilterOptions:
         "file is selected if it matches any of them.",
         *("--path", "PATH|GLOB"),
     )
+    match: str | None = setting(
+        None,
+        "Select only chunks in whose text the regular expression REGEX matches, such as '(?i)error [0-9]+'.",
+        *("--match", "REGEX"),
+    )
 
     @property
     def condition(self) -> Filter | None:
@@ -392,6 +403,8 @@ class FilterOptions:
             raise ConfigError(f"--where: {error}") from None
         if self.globs:
             parts.append(Or(tuple(Glob(Field("path"), _from_here(glob), or_below=True) for glob in self.globs)))
+        if self.match is not None:
+            parts.append(Regex(TEXT, self.match))
         return And(tuple(parts)) if parts else None
 
 

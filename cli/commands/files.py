@@ -22,6 +22,7 @@ from ragembed.extras import extra_of, is_installed
 from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.request import open_existing, stored_request
 from ragembed.printable import readable_bytes
+from ragembed.version import install_command
 
 _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 
@@ -119,7 +120,7 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
         return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
     reader = named_reader(candidate.path.name)
     if reader is not None and reader.package is not None and not is_installed(reader.package):
-        return "skipped", f"pip install 'ragembed[{extra_of(reader.package)}]'"
+        return "skipped", install_command(extra_of(reader.package))
     missing = None if reader is None else missing_converter(reader.name)
     return ("read", "") if missing is None else ("skipped", missing)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,10 +209,10 @@ def command(
     if not options.quiet:
         # Names of files are relative to the folder that holds a store.
         _print_skipped(report, where if written is None else where / "1")
-    if not print_record(_as_dict(report), output) and not options.quiet:
+    if not print_record(report.to_dict(), output) and not options.quiet:
         if report.picked is not None and report.check is not None:
             say_choice(report.picked, report.check)
-        say(_summary(report, dry_run=options.dry_run), err=True)
+        say(str(report), err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,25 +310,6 @@ def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
     return f"{kept}; run the same command to continue"
 
 
-def _summary(report: IndexingReport, *, dry_run: bool) -> str:
-    """Return the line that is printed at the end."""
-    scan, chunks = report.scan, counted(report.chunks, "chunk")
-    if not dry_run:
-        chunks += f", {report.encoded:,} embedded{' on ' if report.devices else ''}{', '.join(report.devices)}"
-    elif report.requests is None:
-        chunks += f" to process, {counted(report.tokens or 0, 'token')} to encode"
-    else:
-        chunks += (
-            f" to process, about {counted(report.tokens or 0, 'token')} to send in "
-            f"{counted(report.requests, 'request')}: for the cost, multiply the tokens by the price of the provider"
-        )
-    return (
-        f"{'dry run: ' if dry_run else ''}files: {len(scan.added)} added, {len(scan.changed)} changed, "
-        f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
-        f"{report.seconds:.1f} s"
-    )
-
-
 def _print_skipped(report: IndexingReport, store: Path) -> None:
     for warning in report.scan.warnings:
         say(f"note: {warning}", err=True)
@@ -336,23 +317,3 @@ def _print_skipped(report: IndexingReport, store: Path) -> None:
         say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
     if (more := len(report.scan.skipped) - _LISTED) > 0:
         click.echo(f"skipped {counted(more, 'more file')}: list them with ragembed status --skipped", err=True)
-
-
-def _as_dict(report: IndexingReport) -> dict[str, Any]:
-    scan = report.scan
-    return {
-        "added": scan.added,
-        "changed": scan.changed,
-        "removed": scan.removed,
-        "unchanged": scan.unchanged,
-        "skipped": [{"path": name, "reason": reason} for name, reason in scan.skipped.items()],
-        "warnings": scan.warnings,
-        "index": None if report.picked is None else report.picked.to_dict(),
-        "check": None if report.check is None else report.check.to_dict(),
-        "chunks": report.chunks,
-        "encoded": report.encoded,
-        "devices": list(report.devices),
-        "seconds": round(report.seconds, 3),
-        "stages": [asdict(stage) for stage in report.stages],
-        **({} if report.tokens is None else {"tokens": report.tokens, "requests": report.requests}),
-    }

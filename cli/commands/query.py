@@ -42,7 +42,7 @@ _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 _NOT_EXPLAINED = (
     *("alpha", "method", "feedback", "dedupe", "per_file", "mmr", "rerank", "rerank_depth", "min_relevance", "refresh"),
-    *("explain", "where", "globs"),
+    *("explain", "paths_only", "where", "globs", "match"),
 )
 """Parameters that ``--why`` does not use."""
 
@@ -107,6 +107,7 @@ class _QueryRanking:
 @setting_option(Fusion, "feedback", default=f"the store's, else {Fusion().feedback:g}")
 @takes(_QueryRanking)
 @shared("min_relevance", "refresh")
+@click.option("--files", "paths_only", is_flag=True, help="Print only the paths of the best files, one per line.")
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @click.option(
     "--why", type=PlacePath(), metavar="FILE", help="Explain why FILE is not among the results, and its rank."
@@ -120,6 +121,7 @@ def command(
     mode: Mode,
     min_relevance: float | None,
     refresh: bool,
+    paths_only: bool,
     explain: bool,
     why: Place | None,
     store: Path | None,
@@ -135,6 +137,7 @@ def command(
     ragembed query how are stores locked
     ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
     ragembed query release notes -k 3 --where "ext = 'md'" --json
+    ragembed query lock timeout --match 'Error [0-9]+' --files
     ragembed query how are stores locked --why docs/reliability.md
 
     Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
@@ -154,6 +157,9 @@ def command(
         require_no(_NOT_EXPLAINED, "--why")
         explain_absence(text, why, count, mode, store, collections, output)
         return
+    if paths_only:
+        require_no(("per_file", "explain"), "--files")
+        options = replace(options, per_file=1)
     settings: dict[str, Any] = {"where": selection.condition, "ranking": options.for_search()}
     settings["min_relevance"] = min_relevance
     changes = {name: value for name, value in fusion.items() if value is not None}
@@ -174,7 +180,10 @@ def command(
     results = [hit_json(rank, hit, words, name_file, state) for rank, (hit, state) in numbered]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if not print_records({"query": text, "mode": mode, **notes, "results": results}, "results", output):
+    about = {"query": text, "mode": mode, **notes}
+    if paths_only:
+        _print_files(about, results, states, output)
+    elif not print_records({**about, "results": list(map(_as_json, results))}, "results", output):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
             _print_hit(result, words, coloured, state, explanation)
@@ -188,6 +197,24 @@ def command(
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
+
+
+def _as_json(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the place of the snippet in the text, instead of the snippet."""
+    snippet, at = result["snippet"], result["text"].find(result["snippet"])
+    fields = {"snippet_at" if name == "snippet" else name: value for name, value in result.items()}
+    return {**fields, "snippet_at": [at, at + len(snippet)]}
+
+
+def _print_files(
+    about: dict[str, Any], results: Sequence[dict[str, Any]], states: Sequence[FileState | None], output: str
+) -> None:
+    paths = {result["path"]: state for result, state in zip(results, states, strict=True) if result["path"]}
+    if not print_records({**about, "files": [{"path": path} for path in paths]}, "files", output):
+        for path, state in paths.items():
+            say(path)
+            if state is not None:
+                say(f"note: {path}: {state} since it was indexed", err=True)
 
 
 def _print_hit(
