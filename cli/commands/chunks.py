@@ -119,9 +119,14 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
     if position is None:
         raise ConfigError("the path is empty: expected FILE, FILE:LINE-LINE, or the id of a chunk")
     file, first, last, page = position.groups()
-    name, source = place_in_store(opened, place_of(file))
+    archive, separator, member = file.partition(": ")  # Results name a file in an archive "a.zip: notes.txt".
+    name, source = place_in_store(opened, place_of(archive if separator else file))
     searched = opened if isinstance(opened, Store) else opened.stores[str(name)]
-    found = [replace(record, store=name) for record in searched.chunks(source)]
+    found = [
+        replace(record, store=name)
+        for record in searched.chunks(source)
+        if not separator or member_of(source, record.chunk.metadata) == member
+    ]
     if not found:
         raise ConfigError(
             f"{what} does not exist, and the store has no chunk with this id and no file {source!r}: expected a path "

@@ -49,7 +49,7 @@ def command(
     """
     condition = selection.condition
     if not files and not ids and condition is None:
-        raise ConfigError("nothing to delete: give a file or folder, or --id, --path or --where")
+        raise ConfigError("nothing to delete: give a file or folder, or --id, --path, --match or --where")
     chosen = choose_store(store)
     names = [source_path(file, chosen) for file in files]
     with Store.open(chosen) as opened:
