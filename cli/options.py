@@ -130,7 +130,8 @@ def setting_option(
     """
     [field] = [each for each in dataclasses.fields(kind) if each.name == name]
     about: Setting = field.metadata["setting"]
-    several = several or field.default == ()
+    required = field.default is ...
+    several = several or field.default == () or (required and str(field.type).startswith("tuple"))
     shown = default or about.default
     if not filled and kind not in (EmbedderConfig, IndexConfig):
         shown = shown or str(field.default)
@@ -139,10 +140,12 @@ def setting_option(
     if str(field.type).startswith("bool"):
         flag = {"default": field.default if filled else None, "is_flag": True, "show_default": bool(field.default)}
         more, shown = {**flag, **more}, "" if filled else shown
-    elif filled and field.default not in (None, ()):
+    elif filled and field.default not in (None, (), ...):
         more, shown = {"default": field.default, "show_default": True, **more}, ""
     attributes = {"type": value, "metavar": about.metavar, "help": f"{text}  [default: {shown}]" if shown else text}
-    return click.option(*(about.flag or "").split(", "), name, multiple=several, **{**attributes, **more})
+    return click.option(
+        *(about.flag or "").split(", "), name, multiple=several, required=required, **{**attributes, **more}
+    )
 
 
 def _type(annotation: str, about: Setting) -> Any:

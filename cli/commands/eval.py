@@ -23,7 +23,6 @@ from ragembed.cli.evaluation.results import (
 from ragembed.cli.evaluation.systems import (
     Judged,
     NamedStores,
-    Note,
     System,
     has_documents,
     measure,
@@ -31,8 +30,6 @@ from ragembed.cli.evaluation.systems import (
     read_alone,
     read_with_documents,
     read_with_ids,
-    runs,
-    searches,
 )
 from ragembed.cli.options import (
     EXISTING_PATH,
@@ -42,7 +39,7 @@ from ragembed.cli.options import (
     shared,
     takes,
 )
-from ragembed.cli.output import say, shown_path
+from ragembed.cli.output import shown_path
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.cli.requests import NamedConfig
 from ragembed.config.fields import left_open, setting
@@ -50,7 +47,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.progress import Progress, SilentProgress, StderrProgress
+from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.retrieval import Measure
@@ -221,14 +218,13 @@ def retrieval(
     judged = [_read(place, options, systems) for place in places]
     if options.run_out is not None:
         _check_run_out(options.run_out, systems, len(judged))
-    note: Note = _discard if quiet else _note
-    progress: Progress = SilentProgress() if quiet else StderrProgress()
+    progress = StderrProgress(quiet=quiet)
     rows: list[list[Row]] = []
     for one, name in zip(judged, names([one.name for one in judged], places), strict=True):
-        for text in one.notes():
-            note(text)
+        if count := one.queries.unanswered:
+            progress.note(f"{one.name}: skipped {count:,} judged queries without a relevant document")
         keep = options.run_out is not None
-        measured = measure(one, systems, measures, options.depth, progress, note, keep_rankings=keep)
+        measured = measure(one, systems, measures, options.depth, progress, keep_rankings=keep)
         rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
     if options.compared:
         print_comparisons([(a, b) for a, b in rows], output, html)
@@ -237,7 +233,9 @@ def retrieval(
     else:
         _print_configurations(rows, output, html)
     if options.run_out is not None:
-        _write(options.run_out, rows[0][0])
+        from ragembed.evaluation.runs import write_run
+
+        write_run(options.run_out, rows[0][0].measured.rankings or {}, rows[0][0].system.label)
 
 
 def _fit_fusion(
@@ -280,7 +278,9 @@ def _systems(places: Sequence[Path], options: _RetrievalOptions, base: Sequence[
         for name, value in taken.items():
             if value:
                 raise ConfigError(f"{name} does not apply with --run, which searches nothing: leave it out")
-        return runs(options.run_files)
+        short = [path.name for path in options.run_files]
+        distinct = len(set(short)) == len(short)
+        return [System(path.name if distinct else str(path), run=path) for path in options.run_files]
     store = options.searched_store(places)
     if options.compared:
         if len(base) > 1:
@@ -293,14 +293,13 @@ def _systems(places: Sequence[Path], options: _RetrievalOptions, base: Sequence[
             f"{options.qrels} has judgements but no queries: add the rankings to score with --run or --compare"
         )
     if store is not None:
-        return [
-            System(
-                str(store) if isinstance(store, NamedStores) else shown_path(store),
-                options.search("hybrid"),
-                store=store,
-            )
-        ]
-    return searches(base, options.search("dense"))
+        label = str(store) if isinstance(store, NamedStores) else shown_path(store)
+        return [System(label, options.search("hybrid"), store=store)]
+    search = options.search("dense")
+    if search.mode == "lexical":  # It needs no embedder.
+        return [System(search.mode, search)]
+    mode = "" if search.mode == "dense" else f", {search.mode}"
+    return [System(f"{name}{mode}", search, config) for name, config in base]
 
 
 def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
@@ -348,17 +347,3 @@ def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> N
         raise ConfigError("--run-out applies only to searches: a run is already a file")
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: the folder {path.parent} does not exist")
-
-
-def _write(path: Path, row: Row) -> None:
-    from ragembed.evaluation.runs import write_run
-
-    write_run(path, row.measured.rankings or {}, row.system.label)
-
-
-def _note(text: str) -> None:
-    say(f"note: {text}", err=True)
-
-
-def _discard(text: str) -> None:
-    """Print nothing."""
