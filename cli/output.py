@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -118,3 +121,36 @@ def warnings_as_notes() -> Iterator[None]:
             say(f"note: {warning.message}", err=True)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextmanager
+def interruption_noted() -> Iterator[None]:
+    """Print a line as soon as Ctrl-C is pressed: while native code computes, Python's own handler has to wait.
+
+    The handler of the system writes each signal to a socket, which a thread reads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+
+    def note() -> None:
+        told = False
+        while number := reading.recv(1):
+            if number[0] == signal.SIGINT and not told:
+                told = True
+                erased = "\r\033[K" if sys.stderr.isatty() else ""
+                click.echo(f"{erased}stopping at the next safe point", err=True)
+
+    listener = threading.Thread(target=note, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writing.shutdown(socket.SHUT_WR)  # also if a child process has a copy of it
+        listener.join()
+        writing.close()
+        reading.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ragembed.cli.options import serve_in_option, served_stores
+from ragembed.cli.options import in_option, served_stores
 from ragembed.extras import require
 from ragembed.serving.client_config import CLIENTS, client_config
 
@@ -20,7 +20,7 @@ _SECONDS = 10.0
     help="Folder of a store, and the name that agents use for it. Repeat it to serve several stores.  [default: "
     "$RAGEMBED_STORE, else the nearest .ragembed here or in a parent folder]",
 )
-@serve_in_option
+@in_option("Serve the stores of these collections")
 @click.option(
     "--http",
     "port",
@@ -55,7 +55,7 @@ def command(
 
     Agents can search, read the indexed text, and ask why a file is not found. They cannot change a store or read other
     files. The server ends when its input ends.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     named = served_stores(stores, collections, "--store")
     if client is not None:
         if port is not None:

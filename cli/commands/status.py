@@ -10,8 +10,9 @@ import click
 
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
-from ragembed.cli.project import choose_store, print_settings
+from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
+from ragembed.cli.settings_in_use import print_settings
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
@@ -78,7 +79,7 @@ def command(
 
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if sum((drift, skipped, boilerplate, settings is not None)) > 1:
         raise click.UsageError(
             "got more than one of --drift, --boilerplate, --settings and --skipped: give one of them"

@@ -19,6 +19,7 @@ from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.printable import printable_line
+from ragembed.version import install_command
 
 MOST_EXCLUDED = 10
 """Maximum number of patterns in one command."""
@@ -73,7 +74,7 @@ class Commands:
         """Return the command that installs an extra, followed by ``then``, or only ``then`` if it is installed."""
         if then and has_extra(extra):
             return then
-        return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")
+        return install_command(extra) + (f" && {then}" if then else "")
 
     def remove(self, root: str) -> str:
         """Return the command that removes the files of a path that is missing or empty from the store."""

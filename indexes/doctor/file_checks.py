@@ -23,7 +23,7 @@ from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import KEEP, files_with_repeated_lines
 
-_EXTRA = re.compile(r"'ragembed\[([\w-]+)\]'")
+_EXTRA = re.compile(r"pip install .*\[([\w-]+)\]")
 _TOO_LARGE = "is over the limit"
 _GENERATED = "(the rule !"
 _EMPTY = "contains no text"

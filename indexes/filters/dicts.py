@@ -18,6 +18,7 @@ from ragembed.indexes.filters.nodes import (
     Like,
     Not,
     Or,
+    Regex,
     any_of,
     equals,
     shown,
@@ -26,7 +27,7 @@ from ragembed.indexes.filters.nodes import (
 _DEEPEST = 100
 _LISTS = (list, tuple, set, frozenset)
 _JOINING = ("$and", "$or", "$not")
-_ON_TEXT = ("$contains", "$like", "$glob")
+_ON_TEXT = ("$contains", "$like", "$glob", "$regex")
 """Operators that test the text of the chunk if they stand in place of a field."""
 
 
@@ -34,8 +35,8 @@ def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangC
     """Convert a dictionary to a filter; an empty dictionary matches everything.
 
     Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. ``$contains``,
-    ``$like`` and ``$glob`` in place of a field test the text of the chunk. Raises :class:`ConfigError` for an invalid
-    dictionary.
+    ``$like``, ``$glob`` and ``$regex`` in place of a field test the text of the chunk. Raises :class:`ConfigError` for
+    an invalid dictionary.
     """
     return _filter(filter, 0)
 
@@ -168,4 +169,5 @@ _OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
     "$contains": _contains,
     "$like": Like,
     "$glob": Glob,
+    "$regex": Regex,
 }

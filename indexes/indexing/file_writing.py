@@ -16,6 +16,7 @@ from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.progress import Progress
 from ragembed.resources import give_back
 from ragembed.types import Floats
+from ragembed.version import install_command
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
@@ -131,4 +132,4 @@ def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
         return []
     if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
         return []
-    return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
+    return [f"the model ran with NumPy; PyTorch is faster: {install_command('torch')}"]

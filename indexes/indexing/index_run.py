@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
 from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
@@ -60,7 +61,7 @@ class StageReport:
     memory: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IndexingReport:
     """The result of an indexing run.
 
@@ -91,9 +92,8 @@ class IndexingReport:
     Examples
     --------
     >>> import ragembed
-    >>> report = ragembed.index("docs")  # doctest: +SKIP
-    >>> report.scan.added, report.chunks  # doctest: +SKIP
-    (['docs/guide.md'], 12)
+    >>> ragembed.index("docs")  # doctest: +SKIP
+    files: 1 added, 0 changed, 0 removed, 0 unchanged, 0 skipped; 12 chunks, 12 embedded on cpu; 0.4 s
     """
 
     scan: Scan
@@ -106,6 +106,43 @@ class IndexingReport:
     stages: tuple[StageReport, ...] = ()
     tokens: int | None = None
     requests: int | None = None
+
+    def __str__(self) -> str:
+        scan, chunks = self.scan, f"{self.chunks:,} chunk{'' if self.chunks == 1 else 's'}"
+        if self.tokens is None:
+            chunks += f", {self.encoded:,} embedded{' on ' if self.devices else ''}{', '.join(self.devices)}"
+        elif self.requests is None:
+            chunks += f" to process, {self.tokens:,} token{'' if self.tokens == 1 else 's'} to encode"
+        else:
+            requests = f"{self.requests:,} request{'' if self.requests == 1 else 's'}"
+            chunks += (
+                f" to process, about {self.tokens:,} token{'' if self.tokens == 1 else 's'} to send in {requests}: for "
+                "the cost, multiply the tokens by the price of the provider"
+            )
+        return (
+            f"{'' if self.tokens is None else 'dry run: '}files: {len(scan.added)} added, {len(scan.changed)} changed, "
+            f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
+            f"{self.seconds:.1f} s"
+        )
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values, as ``ragembed index --json`` prints them."""
+        scan = self.scan
+        return {
+            **{name: getattr(scan, name) for name in ("added", "changed", "removed", "unchanged")},
+            "skipped": [{"path": name, "reason": reason} for name, reason in scan.skipped.items()],
+            "warnings": scan.warnings,
+            "index": None if self.picked is None else self.picked.to_dict(),
+            "check": None if self.check is None else self.check.to_dict(),
+            "chunks": self.chunks,
+            "encoded": self.encoded,
+            "devices": list(self.devices),
+            "seconds": round(self.seconds, 3),
+            "stages": [asdict(stage) for stage in self.stages],
+            **({} if self.tokens is None else {"tokens": self.tokens, "requests": self.requests}),
+        }
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table

@@ -16,7 +16,7 @@ from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
-from ragembed.indexes.filters import Filter, to_sql
+from ragembed.indexes.filters import Filter, limited_time, to_sql
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below
@@ -295,11 +295,9 @@ def chunks_after_row(connection: sqlite3.Connection, row: int) -> int:
 def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
     """Return the keys of the chunks that match ``where``, ascending, and the vector row of each; shapes ``(n,)``."""
     condition, values = to_sql(where)
-    return _pairs(
-        connection,
-        f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} ORDER BY c.key",  # noqa: S608  values are parameters
-        values,
-    )
+    statement = f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition}"  # noqa: S608  values are parameters
+    with limited_time():
+        return _pairs(connection, f"{statement} ORDER BY c.key", values)
 
 
 def boilerplate_only_chunks(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
@@ -562,8 +560,9 @@ def iterate_chunks(
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
     page = [-1 if limit is None else limit, offset]
-    found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key LIMIT ? OFFSET ?", [*values, *page])
-    return (_chunk_record(row) for row in found)
+    with limited_time():
+        rows = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key LIMIT ? OFFSET ?", [*values, *page])
+        yield from map(_chunk_record, rows)
 
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
