@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,10 +31,10 @@ from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.searchable import retried
 from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
-from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.storage.fit_queries import save_queries
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -184,9 +185,9 @@ class Store(Readable):
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             named = []
             own = embedder.refittable
-            if own is not None and own.fitted_moments is not None:
-                baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
-                named.append(astuple(derived.write_derived(path, derived.BASELINE, baseline.save)))
+            if own is not None and own.fitted_queries is not None:
+                write = partial(save_queries, queries=own.fitted_queries)
+                named.append(astuple(derived.write_derived(path, derived.QUERIES, write)))
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language, named)

@@ -28,7 +28,7 @@ KINDS = {
     "postings": "derived/postings-*.safetensors",
     "embedder settings": "embedders/*/config.json",
     "embedder state": "embedders/*/state.safetensors",
-    "baseline": "derived/baseline-*.safetensors",
+    "queries": "derived/queries-*.safetensors",
 }
 """The files of a store that hold something, by what they are."""
 

@@ -36,7 +36,7 @@ class Finding:
     Attributes
     ----------
     id : str
-        Name of the kind of finding, such as ``"stale"``; the page "Run the doctor" lists all of them.
+        Name of the kind of finding, such as ``"stale"``; the page "Check a store" lists all of them.
     severity : {"damage", "problem", "hint"}
         ``"damage"`` if the store is not as it was committed or cannot be used, ``"problem"`` if results are wrong,
         missing or worse than they could be, ``"hint"`` if you may leave it as it is.

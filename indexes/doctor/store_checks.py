@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from ragembed.extras import is_installed
 from ragembed.indexes.doctor.commands import Commands
+from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.file_writing import MANY_TEXTS
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
@@ -175,7 +175,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
             f"store.{_by_file(exam.commands)}",
             len(report.reasons or outgrown),
-            max(report.weight_shift or 0.0, report.unfitted or 0.0),
+            max(report.weight_shift or 0.0, report.unseen or 0.0),
             report.reasons or tuple(outgrown),
             exam.commands.again(),
         )

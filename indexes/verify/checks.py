@@ -47,7 +47,7 @@ class Part(Enum):
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"
-    BASELINE = "baseline"
+    QUERIES = "queries"
     HUBNESS = "hubness"
     CANARY = "canary"
     REWRITTEN = "rewritten"
