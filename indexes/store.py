@@ -55,11 +55,11 @@ from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.progress import Progress
+from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.indexes.verify import Report
+    from ragembed.indexes.writing.integrity import Report
 
 Value = TypeVar("Value")
 
@@ -110,7 +110,7 @@ class Store(Readable):
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.verify.verification import first_problem
+        from ragembed.indexes.writing.verification import first_problem
 
         return first_problem(self.path, connection)
 
@@ -608,7 +608,7 @@ class Store(Readable):
 
     def optimize(
         self,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         wait_seconds: float = 0.0,
         *,
         index: IndexConfig | None = None,
@@ -619,8 +619,8 @@ class Store(Readable):
 
         Parameters
         ----------
-        progress : object, optional
-            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        progress : bool or object, optional
+            As in :func:`ragembed.index`.
         wait_seconds : float, default 0.0
             As in :meth:`writer`, with the same error.
         index : ragembed.indexes.IndexConfig, optional
@@ -640,7 +640,7 @@ class Store(Readable):
         0
         """
         with self.writer(wait_seconds) as writer:
-            warn(writer.optimize(index, progress))
+            warn(writer.optimize(index, progress_for(progress)))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
         """Copy the last commit of the store to another folder.
@@ -666,7 +666,7 @@ class Store(Readable):
 
     def verify(
         self,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         *,
         repair: bool = False,
         trust_database: bool = False,
@@ -678,8 +678,8 @@ class Store(Readable):
 
         Parameters
         ----------
-        progress : object, optional
-            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        progress : bool or object, optional
+            As in :func:`ragembed.index`.
         repair : bool, default False
             Whether to rebuild damaged parts that can be rebuilt.
         trust_database : bool, default False
@@ -692,7 +692,7 @@ class Store(Readable):
         >>> store.verify().problems
         []
         """
-        from ragembed.indexes.verify import verify_store
+        from ragembed.indexes.writing.verification import verify_store
 
         return verify_store(
             self.path,

@@ -11,7 +11,7 @@ from ragembed.evaluation import Measured
 from ragembed.indexes import Store, measure_drift
 from ragembed.indexes.doctor import Diagnosis, Finding
 from ragembed.indexes.types import Hits
-from ragembed.indexes.verify import Part, Problem, Report
+from ragembed.indexes.writing.integrity import Part, Problem, Report
 
 HOSTILE = "lock <script>alert(1)</script>\x1b <b onclick=x>"
 

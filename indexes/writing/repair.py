@@ -30,7 +30,7 @@ from ragembed.indexes.storage.transactions import (
     write_errors,
 )
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify.checks import Part, Report
+from ragembed.indexes.writing.integrity import Part, Report
 from ragembed.progress import Progress
 
 _BATCH = 1024
