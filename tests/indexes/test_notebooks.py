@@ -51,7 +51,7 @@ def test_stores_and_hits(indexed):
 
 
 def test_reports():
-    finding = Finding("stale", "problem", HOSTILE, "", 1, 0.5, (), "ragembed index")
+    finding = Finding("stale", "problem", HOSTILE, "", "ragembed index", 1, 0.5)
     assert cells(Diagnosis("store", 1, "0.1", (finding,))._repr_html_())[-1] == "ragembed index"
     problem = Report(problems=[Problem(Part.RAW, "segments/<x>", HOSTILE)], files=3)
     assert "segments/&lt;x&gt;" in cells(problem._repr_html_())
