@@ -16,13 +16,12 @@ from ragembed.indexes.indexing.file_writing import MANY_TEXTS
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.transactions import free_pages
 from ragembed.indexes.writing.index_selection import check_index as measured_index
 from ragembed.indexes.writing.index_selection import degradation, needs_check
 from ragembed.indexes.writing.integrity import Part, Problem
+from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
 from ragembed.version import __version__
-
-UNUSED_ABOVE = 0.25
-"""Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
 
 SHRUNK = 2.0
 """A fit is reported if it counts more than this times the chunks of the store; growth of as much fits again."""
@@ -271,11 +270,10 @@ def check_speed(exam: Examination) -> Iterator[Finding]:
 
 
 def check_space(exam: Examination) -> Iterator[Finding]:
-    """Find vectors that no chunk uses and free pages of the database."""
-    vectors, unused = (catalog.count(exam.connection, table) for table in ("vectors", "tombstones"))
-    free, pages = (exam.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
-    share = max(unused / max(vectors, 1), free / max(pages, 1))
-    if share > UNUSED_ABOVE:
+    """Find vectors that no chunk uses and free pages of the database; the next run of ``index`` also removes most."""
+    if (share := unused_share(exam.connection)) > UNUSED_ABOVE:
+        vectors, unused = (catalog.count(exam.connection, table) for table in ("vectors", "tombstones"))
+        free, pages = free_pages(exam.connection)
         yield Finding(
             "unused-space",
             "hint",

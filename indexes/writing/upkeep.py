@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -24,13 +25,13 @@ from ragembed.indexes.storage.fit_queries import QUERIES, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
-from ragembed.indexes.storage.transactions import Database, write_errors
+from ragembed.indexes.storage.transactions import Database, free_pages, write_errors
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.progress import Progress, SilentProgress
 
-_FREE_SHARE = 0.05
-"""Unused share of the database above which the space is returned to the disk."""
+UNUSED_ABOVE = 0.25
+"""Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
 
 
 class Upkeep:
@@ -224,9 +225,19 @@ class Upkeep:
                     self._connection.execute("DELETE FROM rewritten")
                 compaction.sweep_unnamed(self._store, self._connection)
             self._database.merge_words()
-            if self._database.free_share() > _FREE_SHARE:
-                self._database.vacuum()
+            self._database.vacuum()
         return notes
+
+    def compact(self, progress: Progress) -> None:
+        """Drop unused rows and return free space to the disk, if a good part of the store is unused.
+
+        An approximate index keeps its unused rows, because without them it would have to be built again.
+        """
+        if unused_share(self._connection) > UNUSED_ABOVE:
+            if not self._approximate:
+                self._merge(compaction.all_to_merge(self._connection), progress)
+            with write_errors(self._store):
+                self._database.vacuum()
 
     def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
@@ -336,3 +347,10 @@ class Upkeep:
 
     def _segments(self) -> list[SegmentRecord]:
         return catalog.segments(self._connection)
+
+
+def unused_share(connection: sqlite3.Connection) -> float:
+    """Return the share of vectors that no chunk uses or of free pages of the database, whichever is larger."""
+    vectors, unused = (catalog.count(connection, table) for table in ("vectors", "tombstones"))
+    free, pages = free_pages(connection)
+    return max(unused / max(vectors, 1), free / max(pages, 1))
