@@ -80,6 +80,12 @@ class SkippedCheck:
         Name of the check, such as ``"drift"``.
     reason : str
         Why it could not run.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> [skipped.check for skipped in ragembed.diagnose(".ragembed").not_run]  # doctest: +SKIP
+    ['drift']
     """
 
     check: str

@@ -32,7 +32,7 @@ from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.extractors.weighting import TokenCounter, make_weighting
 from ragembed.models.tokenizer import TokenKind
-from ragembed.postprocess.normalize import unit_rows
+from ragembed.postprocess.steps import unit_rows
 from ragembed.types import Doubles, Floats
 
 _ORIGINS: Mapping[int, TokenOrigin] = {

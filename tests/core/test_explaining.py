@@ -12,7 +12,7 @@ from ragembed.extractors.parts import Token, TokenParts
 from ragembed.extractors.pooling import WeightedMean, mean_shares
 from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess import Chain, unit_rows
-from ragembed.postprocess.parts import Parts
+from ragembed.postprocess.protocol import Parts
 
 CORPUS = [
     "the cat sleeps and the dog runs",
