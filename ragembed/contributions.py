@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.parts import Token, TokenOrigin, TokenParts
+from ragembed.extractors.protocol import Token, TokenOrigin, TokenParts
 from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess.chain import Chain
 from ragembed.postprocess.protocol import Parts

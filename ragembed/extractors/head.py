@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
-from ragembed.extractors.parts import TokenParts
+from ragembed.extractors.protocol import TokenParts
 from ragembed.models.packaging import Module
 from ragembed.postprocess.protocol import Parts
 from ragembed.postprocess.steps import Normalize
