@@ -17,9 +17,10 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError, StoreError
 from ragembed.extractors.build import is_external
 from ragembed.extras import has_extra
-from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
+from ragembed.indexes.store import Store
 from ragembed.printable import printable_line
 
 MOST_EXCLUDED = 10
@@ -49,10 +50,21 @@ class Commands:
         language: str = ENGLISH,
     ) -> None:
         self._store = store
-        self._roots = roots
-        self._options = options or IndexingOptions()
+        self.roots = roots
+        self.options = options
         self._config = config
         self._language = language
+
+    @classmethod
+    def of(cls, store: Store) -> Commands:
+        """Return the commands for an open store, whose settings may be damaged."""
+        request = store.last_request() or {}
+        options = IndexingOptions.from_dict(request["options"]) if request else None
+        try:
+            config = stored_config(store)
+        except (RagembedError, OSError):
+            config = None
+        return cls(store.path, request.get("paths", ()), options, config, store.language)
 
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""
@@ -81,17 +93,17 @@ class Commands:
 
     def excluding_patterns(self, patterns: Sequence[str]) -> str:
         """Return the command that indexes again and skips what matches ``patterns``, besides what is skipped now."""
-        excluded = [*self._options.exclude, *patterns]
+        excluded = [*(self.options.exclude if self.options else ()), *patterns]
         return self.run("index", *(part for pattern in excluded for part in ("--exclude", pattern)))
 
     def _patterns(self, name: str, sources: Mapping[str, object]) -> list[str]:
         """Return the pattern for a file, or nothing if no pattern matches it alone."""
-        above = [root for root in self._roots if root != name and is_below(name, root)]
-        if not above or name in self._roots or is_url(name) or printable_line(name) != name:
+        above = [root for root in self.roots if root != name and is_below(name, root)]
+        if not above or name in self.roots or is_url(name) or printable_line(name) != name:
             return []
         folder, file = (str(file_path(path, self._store)).rstrip("/") for path in (max(above, key=len), name))
         below = Path(file).relative_to(folder).as_posix()
-        others = (posixpath.normpath(f"{root}/{below}") for root in self._roots if root not in above)
+        others = (posixpath.normpath(f"{root}/{below}") for root in self.roots if root not in above)
         return [] if any(other in sources for other in others) else ["/" + _SPECIAL.sub(r"\\\1", below)]
 
     def again(self, **changes: Any) -> str:
@@ -99,14 +111,14 @@ class Commands:
 
         ``changes`` replace settings of the embedder, or ``language``; a new ``model`` keeps none of the others.
         """
-        paths = [shown_path(file_path(root, self._store)) for root in self._roots] or [shown_path(root_of(self._store))]
+        paths = [shown_path(file_path(root, self._store)) for root in self.roots] or [shown_path(root_of(self._store))]
         language = changes.pop("language", self._language)
         config = EmbedderConfig(**changes) if "model" in changes else self._requested()
         stores = (Path(f"{self._store.absolute()}-new{'' if number == 1 else f'-{number}'}") for number in count(1))
         new = next(store for store in stores if not store.exists())
         words = ["ragembed", "index", *paths, "--store", shown_path(new)]
         words += [] if language == ENGLISH else ["--language", language]
-        words += _words(self._options, IndexingOptions())
+        words += _words(self.options or IndexingOptions(), IndexingOptions())
         return shlex.join([*words, *_words(config, EmbedderConfig.from_preset(DEFAULT_PRESET), joined=True)])
 
     def needs_file(self) -> tuple[str, ...]:

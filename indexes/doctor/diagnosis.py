@@ -6,12 +6,10 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import SEVERITIES, Diagnosis, Examination, Finding, SkippedCheck
-from ragembed.indexes.indexing.request import IndexingOptions, stored_config
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
@@ -125,9 +123,7 @@ def _examined(store: Store, snapshot: Snapshot, progress: Progress) -> Diagnosis
     report = verify_snapshot(store.path, snapshot.connection, embedder, progress)
     problems, generation = report.problems, _generation(snapshot.connection)
     try:
-        request = store.last_request() or {}
-        options = IndexingOptions.from_dict(request["options"]) if request else None
-        commands = Commands(store.path, request.get("paths", ()), options, _config(store), store.language)
+        commands = Commands.of(store)
     except (RagembedError, sqlite3.DatabaseError, *_MISREAD) as error:
         findings = list(store_checks.damage(problems, Commands(store.path), loaded=True))
         if not findings:
@@ -137,21 +133,14 @@ def _examined(store: Store, snapshot: Snapshot, progress: Progress) -> Diagnosis
     damaged = report.parts()
     if damaged & {Part.DATABASE, Part.ROWS}:
         return _without_checks(store.path, generation, findings, "the database is damaged")
-    sources, paths = catalog.sources(snapshot.connection), request.get("paths", ())
-    exam = Examination(store, snapshot, damaged, embedder, commands, paths, options, sources, progress, report.notes)
+    sources = catalog.sources(snapshot.connection)
+    exam = Examination(store, snapshot, damaged, embedder, commands, sources, progress, report.notes)
     if store.being_written:
         exam.notes.append(f"a process is writing to the store: this is generation {generation}")
     results = [result for name, check in CHECKS.items() for result in _run(name, check, exam)]
     findings += [result for result in results if isinstance(result, Finding)]
     not_run = tuple(result for result in results if isinstance(result, SkippedCheck))
     return Diagnosis(str(store.path), generation, __version__, _by_effect(findings), not_run, tuple(exam.notes))
-
-
-def _config(store: Store) -> EmbedderConfig | None:
-    try:
-        return stored_config(store)
-    except (RagembedError, OSError):
-        return None
 
 
 def _run(

@@ -34,7 +34,7 @@ def check_files(exam: Examination) -> Iterator[Finding]:
     """Compare the indexed files with those on disk, as the next run of ``ragembed index`` would."""
     if exam.options is None:
         return  # The chunks were added as texts.
-    places = {root: file_path(root, exam.store.path) for root in exam.roots}
+    places = {root: file_path(root, exam.store.path) for root in exam.commands.roots}
     remote = [root for root, place in places.items() if isinstance(place, RemotePath)]
     if remote:
         exam.notes.append(f"remote files were not compared with the store: {', '.join(remote)}")

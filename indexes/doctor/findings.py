@@ -163,11 +163,14 @@ class Examination:
     damaged: set[Part]
     embedder: VectorEncoder | None
     commands: Commands
-    roots: Sequence[str]
-    options: IndexingOptions | None
     sources: Mapping[str, SourceRecord]
     progress: Progress
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def options(self) -> IndexingOptions | None:
+        """The options of the last run of ``ragembed index``; None if the chunks were added as texts."""
+        return self.commands.options
 
     @property
     def connection(self) -> sqlite3.Connection:

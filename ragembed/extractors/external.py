@@ -6,7 +6,8 @@ The first texts of each process are sent together with the probe: if its vector 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,14 @@ SAME = 0.999
 """Least cosine of two vectors of the probe from the same model. Servers differ by rounding between two requests."""
 
 
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The role of texts: their side, and the template around each of them."""
+
+    side: Side
+    template: Template
+
+
 class VectorSource(Protocol):
     """Makes vectors of texts: a client of a server, or an object of another library."""
 
@@ -32,13 +41,8 @@ class VectorSource(Protocol):
         """The name of the model, for messages."""
         ...
 
-    def encode(
-        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
-    ) -> Floats:
-        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``.
-
-        ``progress`` is called with the number of texts completed since the last call.
-        """
+    def encode(self, texts: Sequence[str], role: Role, progress: Progress | None = None) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role."""
         ...
 
 
@@ -122,29 +126,29 @@ class ExternalExtractor(Extractor):
     def _probe(self, side: Side) -> Floats:
         """Return the vector of the probe, shape ``(d,)``."""
         if side not in self._probes:
-            self._keep(side, self._vectors([PROBE], self._prompts[side], side)[0])
+            self._keep(side, self._vectors([PROBE], Role(side, self._prompts[side]))[0])
         return self._probes[side]
 
     def _encode(self, texts: Sequence[str], side: Side, progress: Progress | None) -> Floats:
         """Return the vectors of ``texts``; the first texts of a side are sent together with the probe."""
         own: Side = "documents" if side in ("documents", "few-documents") else "queries"
-        prompt = self._prompts[own]
+        role = Role(side, self._prompts[own])
         if own in self._checked:
-            return self._vectors(texts, prompt, side, progress)
+            return self._vectors(texts, role, progress)
         extra = iter([1])
         counted = None if progress is None else lambda number: progress(number - next(extra, 0))
-        vectors = self._vectors([PROBE, *texts], prompt, side, counted)
+        vectors = self._vectors([PROBE, *texts], role, counted)
         self._keep(own, vectors[0])
         return vectors[1:]
 
-    def _vectors(self, texts: Sequence[str], prompt: Template, side: Side, progress: Progress | None = None) -> Floats:
+    def _vectors(self, texts: Sequence[str], role: Role, progress: Progress | None = None) -> Floats:
         """Return the vectors of the source, truncated."""
         if self.source is None:
             raise ModelError(
                 f"the vectors were made by {self.name}, which is not saved: give it as base=…, set RAGEMBED_MODEL to a "
                 "server of the same model, such as 'openai:NAME', or search by words with --mode lexical"
             )
-        vectors = self.source.encode(texts, prompt, side, progress)
+        vectors = self.source.encode(texts, role, progress)
         if self._truncate_dim is None:
             return vectors
         if self._truncate_dim > vectors.shape[1]:
