@@ -24,7 +24,6 @@ LAYERS = (
     ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
-    ("ragembed.indexes.verify",),
     ("ragembed.indexes.store",),
     ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, IndexConfig, IndexingOptions, Store
+from ragembed.indexes.doctor.drift import DriftReport, Verdict, measure_drift
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
@@ -295,44 +295,19 @@ def _print_drift(report: DriftReport, advice: str) -> None:
         say(f"note: {note}", err=True)
 
 
-def _drift_lines(report: DriftReport, advice: str) -> list[tuple[str, str]]:
-    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}")]
+def _drift_lines(report: DriftReport, advice: str) -> Iterator[tuple[str, str]]:
+    yield "verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}"
     changes = "" if report.added is None else f"; {report.added:,} added and {report.removed:,} removed since the fit"
-    lines.append(("vectors", f"{report.vectors:,}{changes}"))
-    if report.vocabulary is not None:
-        lines += _vocabulary(report.vocabulary, report)
+    yield "vectors", f"{report.vectors:,}{changes}"
+    if report.unseen is not None:
+        texts = counted(report.texts, "text")
+        yield "unseen tokens", f"{report.unseen:.1%} of the tokens of {texts} are new since the fit"
     if report.movers:
-        lines.append(("idf movers", ", ".join(_mover(mover) for mover in report.movers)))
+        movers = (f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}" for mover in report.movers)
+        yield "idf movers", ", ".join(movers)
     if report.weight_shift is not None:
-        lines.append(
-            ("token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens")
-        )
-    if report.unfitted is not None:
-        lines.append(("static vectors", f"{report.unfitted:.1%} of the tokens have no fitted vector"))
-    if report.mean_shift is not None:
-        lines.append(("mean shift", f"{report.mean_shift:.3f} times the spread of the vectors"))
+        yield "token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens"
     if report.overlap is not None:
         among = f"{report.queries:,} pseudo-queries in {report.searched:,} vectors"
         chance = f"{report.chance:.3f} expected by chance"
-        lines.append(("overlap@10", f"{report.overlap:.3f} with the results after a refit ({chance}), {among}"))
-    return lines
-
-
-def _vocabulary(found: Vocabulary, report: DriftReport) -> list[tuple[str, str]]:
-    where = "of the tokens in the added texts" if report.added else "of the tokens in all texts"
-    expected = f"{found.expected:.1%} expected from more texts of the same kind"
-    lines = [
-        ("counted", f"tokens of {counted(report.texts, 'text')}"),
-        ("unseen tokens", f"{found.unseen:.1%} {where} ({expected})"),
-    ]
-    for name, now, fitted in (
-        ("unknown tokens", found.unknown, found.unknown_fitted),
-        ("word pieces", found.pieces, found.pieces_fitted),
-    ):
-        if now is not None and fitted is not None:
-            lines.append((name, f"{now:.1%} {where} ({fitted:.1%} at the fit)"))
-    return lines
-
-
-def _mover(mover: IdfShift) -> str:
-    return f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}"
+        yield "overlap@10", f"{report.overlap:.3f} with the results after a refit ({chance}), {among}"

@@ -228,6 +228,7 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: boo
             fit.adopt(writer, progress)
         finish_files(writer, options.boilerplate)
         warnings += fitting.finish_store(store, writer, progress, index=run.request.index)
+        writer.compact(progress)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
     scan.warnings += slow_model(store, encoded, fitted=is_new)
     choice, check = store.index_choice(), store.index_check()

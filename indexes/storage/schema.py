@@ -138,10 +138,10 @@ END;
 
 CREATE TABLE derived (                  -- files that can be made again from the rest of the store
     file               TEXT PRIMARY KEY,    -- name below derived/
-    name               TEXT NOT NULL,       -- what it holds: postings, hubness or baseline
+    name               TEXT NOT NULL,       -- what it holds: postings, hubness or queries
     sha256             TEXT NOT NULL,
     made_at_generation INTEGER NOT NULL,
-    chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (baseline), that it was made from
+    chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (queries), that it was made from
     last               INTEGER NOT NULL     -- highest key of these chunks (postings) or row of their vectors (others)
 ) WITHOUT ROWID;
 CREATE TABLE stale_postings (           -- chunks that were deleted or changed

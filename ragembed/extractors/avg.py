@@ -16,11 +16,10 @@ from ragembed.corpus import Corpus
 from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, saved_array
+from ragembed.extractors.protocol import Extractor, Progress, Side, TokenParts, saved_array
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import TextConsumer, TokenWeights, fit_streams
-from ragembed.extractors.transformer import LayerMean
+from ragembed.extractors.transformer import layer_mean
+from ragembed.extractors.weighting import TextConsumer, fit_streams
 from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Floats, Integers, State
 
@@ -36,14 +35,13 @@ class TokenMeans:
 
     def __init__(self, vocabulary: int, dim: int, layers: tuple[int, ...]) -> None:
         self.layers = layers
-        self._combination = LayerMean(layers)
         self._sums = np.zeros((vocabulary, dim), dtype=np.float64)
         self._rest = np.zeros((vocabulary, dim), dtype=np.float32)
         self.counts = np.zeros(vocabulary, dtype=np.int64)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Add the token vectors of a batch."""
-        hidden, _ = self._combination.combine(batch, states)
+        hidden = layer_mean(self.layers, states)
         text = (batch.kinds == TokenKind.TEXT) | (batch.kinds == TokenKind.SPECIAL)
         ids = batch.ids[text]
         order = np.argsort(ids, kind="stable")
@@ -135,7 +133,7 @@ class AvgTable:
         return self._vectors, self._present
 
 
-class AvgExtractor:
+class AvgExtractor(Extractor):
     """A static extractor whose table is fitted by the forward pass of a model, which reads texts without a template.
 
     The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those given to :meth:`fit`.
@@ -154,11 +152,7 @@ class AvgExtractor:
         self.corpus = corpus
         self._table = table
         self._static = static
-
-    @property
-    def weights(self) -> TokenWeights:
-        """The token weights."""
-        return self._static.weights
+        self.weights = static.weights
 
     @property
     def dim(self) -> int:

@@ -32,19 +32,17 @@ from ragembed.config.specs import (
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
+from ragembed.extractors.combined import MixExtractor, RoutedExtractor
 from ragembed.extractors.embedding_table import EmbeddingTable
-from ragembed.extractors.external import ExternalExtractor, MissingSource, VectorSource
+from ragembed.extractors.external import ExternalExtractor, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
-from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
 from ragembed.extractors.random_embeddings import RandomTable
-from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import TokenWeights
-from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
-from ragembed.extractors.weighting import make_weighting
+from ragembed.extractors.transformer import LayerCombination, Pooling, TransformerExtractor
+from ragembed.extractors.weighting import TokenWeights, make_weighting
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
 from ragembed.models.packaging import Package, Route, check_supported, has_router, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
@@ -248,17 +246,18 @@ def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
             f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
         )
     weights = _weights(config, tokenizer, _EXTERNAL, special_tokens=False)
-    source = source or _source(config.model, room)
-    extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
+    source = source or _served(config.model, room)
+    name = config.model.removeprefix(GIVEN) if source is None else source.name
+    extractor = ExternalExtractor(name, source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
     return Built(
         extractor, tokenizer, _EXTERNAL, config, tokenizer.max_tokens, room, needs_model=False, is_external=True
     )
 
 
-def _source(model: str, room: int) -> VectorSource:
-    """Return the client of the server that ``model`` names; an object that is not given is missing."""
+def _served(model: str, room: int) -> VectorSource | None:
+    """Return the client of the server that ``model`` names, or None."""
     if (server := parse_server(model)) is None:
-        return MissingSource(model.removeprefix(GIVEN))
+        return None
     from ragembed.models.served import ServedModel
 
     return ServedModel(server, room)
@@ -393,14 +392,16 @@ class _Contextual:
         extractor: Extractor
         if isinstance(extraction, Avg):
             extractor = self._avg(extraction.unseen)
-            contextual = self._transformer(extractor.model, self._layer_mean(model))
+            contextual = self._transformer(extractor.model)
         elif isinstance(extraction, BertAvg):
-            contextual = self._transformer(model, self._layer_mean(model))
+            contextual = self._transformer(model)
             extractor = MixExtractor(contextual, self._avg(extraction.unseen), extraction.w)
         elif isinstance(extraction, SbertWk):
-            extractor = contextual = self._transformer(model, WordKnowledge(extraction, model.n_layers))
+            extraction.check(model.n_layers)
+            fused = LayerCombination(extraction.layers(model.n_layers), extraction)
+            extractor = contextual = self._transformer(model, fused)
         else:
-            extractor = contextual = self._transformer(model, self._layer_mean(model), with_head=True)
+            extractor = contextual = self._transformer(model, with_head=True)
         rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
         room = rooms["documents"]
         return Built(
@@ -421,14 +422,13 @@ class _Contextual:
         dtype = self._config.dtype
         return ContextualModel(self._files, self._tokenizer, templates, self._max_tokens, dtype, self._device)
 
-    def _layer_mean(self, model: ContextualModel) -> LayerMean:
-        """Return the mean of the configured layers."""
-        return LayerMean(parse_layers(self._config.layers, model.n_layers))
+    def _layers(self, model: ContextualModel) -> tuple[int, ...]:
+        return parse_layers(self._config.layers, model.n_layers)
 
     def _transformer(
-        self, model: ContextualModel, combination: LayerCombination, *, with_head: bool = False
+        self, model: ContextualModel, combination: LayerCombination | None = None, *, with_head: bool = False
     ) -> TransformerExtractor:
-        """Build an extractor for contextual token vectors.
+        """Build an extractor for contextual token vectors, by default the means of the configured layers.
 
         Raises :class:`ConfigError` if the pooling does not fit the model or the template.
         """
@@ -449,6 +449,7 @@ class _Contextual:
         pooled = special and not set(poolings) <= {"masks", "text"}
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common, special_tokens=pooled)
         head = self._head(model.dim * len(poolings)) if with_head else None
+        combination = combination or LayerCombination(self._layers(model))
         return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights, head)
 
     def _head(self, dim: int) -> Head:
@@ -467,7 +468,7 @@ class _Contextual:
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
         static = StaticExtractor(self._tokenizer, table, weights, special, {"tokenizer": self._tokenizer_sha256})
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
-        return AvgExtractor(model, self._layer_mean(model).layers, table, static, corpus)
+        return AvgExtractor(model, self._layers(model), table, static, corpus)
 
 
 def _weights(
@@ -475,5 +476,5 @@ def _weights(
 ) -> TokenWeights:
     """Return the token weights for ``config``, not fitted; ``special_tokens`` says whether they take part."""
     corpus = None if config.weighting_corpus is None else Corpus(Path(config.weighting_corpus))
-    weighting = make_weighting(config.weighting, config.biases)
+    weighting = make_weighting(config.weighting, tokenizer.vocabulary, config.biases)
     return TokenWeights(weighting, tokenizer, sha256, common, corpus, special_tokens=special_tokens)

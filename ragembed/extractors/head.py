@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
-from ragembed.extractors.parts import TokenParts
+from ragembed.extractors.protocol import TokenParts
 from ragembed.models.packaging import Module
-from ragembed.postprocess.normalize import Normalize
-from ragembed.postprocess.parts import Parts
+from ragembed.postprocess.protocol import Parts
+from ragembed.postprocess.steps import Normalize
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Doubles, Floats
 

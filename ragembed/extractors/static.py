@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.extractors.head import Head
-from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.pooling import extremum_shares, mean_shares
-from ragembed.extractors.protocol import Progress, Side, Tokenizer
-from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.extractors.protocol import Extractor, Progress, Side, Token, Tokenizer, TokenParts, text_tokens
+from ragembed.extractors.weighting import TokenWeights
 from ragembed.models.token_ids import TokenIds
 from ragembed.stopping import check
 from ragembed.types import Floats, Integers
@@ -46,7 +45,7 @@ class TokenTable(Protocol):
         ...
 
 
-class StaticExtractor(FittedByWeights):
+class StaticExtractor(Extractor):
     """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
 
     The token ids of ``tokenizer`` are those of ``table``. ``config`` has further settings that determine a raw vector,

@@ -32,6 +32,8 @@ from ragembed.types import Floats
 if TYPE_CHECKING:
     import httpx
 
+    from ragembed.extractors.external import Role
+
 BATCH_TEXTS, BATCH_TOKENS = 32, 8192
 """The most texts, and the most estimated tokens, of a request. TEI refuses more than 32 texts by default."""
 ATTEMPTS = 6
@@ -83,16 +85,16 @@ class ServedModel:
     def encode(
         self,
         texts: Sequence[str],
-        prompt: Template,
-        side: object,  # noqa: ARG002  the prompt is the only difference between the sides
+        role: Role,
         progress: Callable[[int], None] | None = None,
     ) -> Floats:
-        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``.
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role.
 
         ``progress`` is called with the number of texts completed since the last call. Raises :class:`ModelError` if the
         server does not answer or not as expected, and :class:`ConfigError` for a vector with a value that is not
         finite.
         """
+        prompt = role.template
         windows = [self._tokenizer.windows(text, self._room) for text in texts]
         pieces = [_Piece(part, tokens) for parts in windows for part, tokens in parts]
         last_of_text = np.cumsum([len(parts) for parts in windows])
@@ -174,7 +176,7 @@ class ServedModel:
         for attempt in range(1, ATTEMPTS + 1):
             pause = BACKOFF * 2 ** (attempt - 1)
             try:
-                response = _client(os.getpid()).post(
+                response = _client().post(
                     f"{self.url}/embeddings",
                     json=body,
                     headers=headers,
@@ -379,8 +381,8 @@ def _number(variable: str, default: int) -> int:
 
 
 @cache
-def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process must not share connections
-    """Return the HTTP client of a process.
+def _client() -> httpx.Client:
+    """Return the HTTP client of this process; a forked process makes its own, because it must not share connections.
 
     Redirects are not followed, and servers on this machine are asked without a proxy, so that no key goes to another
     host.
@@ -394,3 +396,7 @@ def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process mus
         return httpx.Client(follow_redirects=False, mounts=direct)
     except (ValueError, ImportError) as error:
         raise ConfigError(f"the proxy in the environment cannot be used: {error}; correct HTTPS_PROXY") from None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_client.cache_clear)

@@ -15,14 +15,9 @@ from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 from ragembed.extras import needed_for
-from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
-from ragembed.postprocess.center import Center
-from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.protocol import PostProcessor
 from ragembed.postprocess.quantile import Output, Quantile
-from ragembed.postprocess.robust import Robust
-from ragembed.postprocess.whiten import Whiten
-from ragembed.postprocess.zscore import ZScore
+from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Normalize, Robust, Whiten, ZScore
 from ragembed.types import Floats
 
 with needed_for("a scikit-learn transformer"):

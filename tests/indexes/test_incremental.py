@@ -14,6 +14,7 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.writing import writer
+from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
 from tests.conftest import WORDS
 
 FILES, QUERIES, ROUNDING = 24, 30, 5e-4
@@ -213,3 +214,15 @@ def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, 
     with Store.open(store) as opened:
         assert opened.status()["unused_vectors"] == 0
     assert_equals_clean_build(store, corpus)
+
+
+def test_a_run_compacts_a_store_of_which_a_good_part_is_unused(indexed, corpus):
+    kept, removed = [sorted(corpus.rglob(f"*.{suffix}")) for suffix in ("md", "txt")]
+    for file in removed[:-3]:
+        file.unlink()
+    index_files(IndexingRequest(indexed))
+    with Store.open(indexed) as opened:
+        status = opened.status()
+        assert (status["files"], status["unused_vectors"], len(status["segments"])) == (len(kept) + 3, 0, 1)
+        assert opened.read_database(unused_share) < UNUSED_ABOVE
+        assert opened.verify().problems == []
