@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
+from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
 from ragembed.cli.settings_in_use import print_settings
@@ -123,7 +123,7 @@ def _examined(where: Path, *, skipped: bool) -> StoreReport:
     with Store.open(where) as opened:
         status, states = opened.read(lambda: (opened.status(), list(opened.stale_files().values())))
         status["stale"] = {"changed": states.count("changed"), "deleted": states.count("deleted")}
-        pending, being_written = pending_fit(opened), opened.being_written
+        pending, incomplete = pending_fit(opened), opened.incomplete
 
     def show() -> None:
         if skipped:
@@ -132,8 +132,7 @@ def _examined(where: Path, *, skipped: bool) -> StoreReport:
             return
         for name, value in _lines(status, pending):
             say(f"{name:<15}{value}")
-        if status["unfinished"]:
-            say_unfinished(being_written=being_written)
+        say_incomplete(incomplete)
 
     return StoreReport(status, show)
 

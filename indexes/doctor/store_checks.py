@@ -112,7 +112,7 @@ def check_run(exam: Examination) -> Iterator[Finding]:
             "interrupted",
             "problem",
             "the last indexing run was interrupted",
-            "Files are missing from the store. The next run continues it.",
+            "Files or vectors are missing from the store. The next run continues it.",
             exam.commands.run("index"),
         )
 

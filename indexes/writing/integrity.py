@@ -108,6 +108,10 @@ SELECT DISTINCT owner FROM (
 ) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
 """
 _MARKS = "SELECT count(*) FROM vectors v WHERE EXISTS (SELECT 1 FROM chunks WHERE row = v.row) = (v.row IN tombstones)"
+_WAITING = (
+    "SELECT count(*) FROM vectors WHERE segment IS NULL AND (position IS NOT NULL OR"
+    " (SELECT value FROM meta WHERE key = 'unfinished') IS NOT 'true')"
+)
 _POSITIONS = (
     "SELECT s.key FROM segments s LEFT JOIN vectors v ON v.segment = s.key GROUP BY s.key"
     " HAVING count(v.row) <> s.rows OR min(v.position) <> 0 OR max(v.position) <> s.rows - 1"
@@ -137,6 +141,8 @@ def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> It
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
         yield _damaged(f"{marks:,} vectors are marked as both used and unused, or as neither")
+    if waiting := connection.execute(_WAITING).fetchone()[0]:
+        yield _damaged(f"{waiting:,} vectors are in no segment, and no run is under way that encodes them")
     for (table,) in connection.execute(_SEQUENCES):
         yield _damaged(f"the next key of {table} has already been used")
     for (key,) in connection.execute(_POSITIONS):

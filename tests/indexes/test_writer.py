@@ -52,9 +52,10 @@ def test_a_text_that_waits_gets_its_vector_from_another_chunk(tmp_path, encoder,
 
 def test_too_few_vectors_are_an_error(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
-    with store.writer() as open_writer, pytest.raises(ConfigError, match="returned 1 vectors for 2 texts"):
+    with store.writer() as open_writer:
         open_writer.commit(chunks=[make_record("1", "red"), make_record("2", "blue")])
-        open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts[:1])], SilentProgress())
+        with pytest.raises(ConfigError, match="returned 1 vectors for 2 texts"):
+            open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts[:1])], SilentProgress())
 
 
 def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
@@ -97,9 +98,10 @@ def test_finished_parts_are_committed_after_a_while_and_when_encoding_fails(
         raise MemoryError
 
     texts = ["text 0", *(f"text {i}" for i in range(10)), "text 9", "text without vector"]
-    with store.writer() as open_writer, pytest.raises(MemoryError):
+    with store.writer() as open_writer:
         open_writer.commit(chunks=[make_record(str(i), text) for i, text in enumerate(texts)])
-        open_writer.encode_waiting(encode, SilentProgress())
+        with pytest.raises(MemoryError):
+            open_writer.encode_waiting(encode, SilentProgress())
     assert kept == [[0, 13], [0, 13], [4, 13], [4, 13], [8, 13]]
     assert store.status()["vectors"] == 10
     assert store.vector_share == 12 / 13
