@@ -39,7 +39,7 @@ _POOLING = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Material:
+class _MaterialOptions:
     """What a training on dictionaries reads and writes."""
 
     dictionaries: tuple[Path, ...] = setting(
@@ -110,7 +110,7 @@ def command() -> None:
 
 
 @command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
-@takes(_Material, "material")
+@takes(_MaterialOptions, "material")
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
@@ -158,7 +158,7 @@ def defsent_plus(
     head: Head,
     quiet: bool,
     output: str,
-    material: _Material,
+    material: _MaterialOptions,
     **given: Any,
 ) -> None:
     """Train with DefSent+, for dictionaries with any entries.
@@ -182,7 +182,7 @@ def defsent_plus(
 
 
 @command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
-@takes(_Material, "material")
+@takes(_MaterialOptions, "material")
 @click.option(
     "--pooling",
     type=click.Choice(get_args(Pooling)),
@@ -200,7 +200,7 @@ def defsent_plus(
 )
 @_training_options
 def defsent(
-    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _Material, **given: Any
+    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _MaterialOptions, **given: Any
 ) -> None:
     """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
@@ -280,7 +280,7 @@ def _combination(value: str) -> tuple[Pooling, EntryKind]:
 
 
 def _train(
-    material: _Material,
+    material: _MaterialOptions,
     steps: tuple[StepSettings, ...],
     quiet: bool,
     output: str,
