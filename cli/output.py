@@ -22,6 +22,7 @@ from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
 from ragembed.indexes.search.relevance import is_weak
+from ragembed.printable import counted as counted
 from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
 
@@ -72,11 +73,6 @@ def link(text: str, shown: str) -> str:
     absolute = os.path.abspath(shown)  # noqa: PTH100  as above
     target = quote(shown, safe=_IN_URLS) if is_url(shown) else Path(absolute).as_uri()
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def lines_of(start: int, end: int) -> str:

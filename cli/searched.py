@@ -61,7 +61,8 @@ def ask(
     """
 
     def read() -> tuple[Answer, list[str], str | None]:
-        return question(), filter_notes(opened, condition), opened.incomplete
+        noted = [] if condition is None else opened.filter_notes(condition)
+        return question(), noted, opened.incomplete
 
     with collected_notes() as collected:
         answer, noted, incomplete = opened.read(read)
@@ -160,11 +161,6 @@ def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None,
         if each.sources([source]):
             return name, source
     raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
-
-
-def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[str]:
-    """Return notes on the parts of a filter that cannot match."""
-    return [] if condition is None else opened.filter_notes(condition)
 
 
 def say_notes(notes: Sequence[str]) -> dict[str, Any]:

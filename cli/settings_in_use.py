@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,50 +35,36 @@ _DEFAULT, _STORE = "default", "store"
 _STATED_DEFAULT = re.compile(r"\[default: (.*)\]", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _InUse:
-    """An option, its value, where it comes from, and what the option does without a value."""
-
-    command: str | None
-    name: str
-    value: Any
-    origin: str
-    otherwise: str = "none"
-
-    def text(self) -> str:
-        """Return the value for people."""
-        if isinstance(self.value, bool):
-            return str(self.value).lower()
-        several = isinstance(self.value, (list, tuple))
-        return ", ".join(map(str, self.value)) if several else str(self.value)
-
-
 def print_settings(context: click.Context, store: Path | None, output: str, *, only_set: bool) -> None:
     """Print the settings and where they come from; with ``only_set``, without those that are the defaults."""
     here = project()
     files = {"project": None if here is None else str(here.path), "collections": str(registry_file())}
-    settings = [setting for setting in _settings(context, store) if setting.origin != _DEFAULT or not only_set]
-    fields = ("command", "name", "value", "origin")
-    records = [{name: getattr(setting, name) for name in fields} for setting in settings]
-    if print_records({"files": files, "settings": records}, "settings", output):
+    rows = [row for row in _settings(context, store) if row[0]["origin"] != _DEFAULT or not only_set]
+    if print_records({"files": files, "settings": [record for record, _ in rows]}, "settings", output):
         return
     for name, file in files.items():
         say(f"{name:<12} {file or 'none'}")
-    for setting in settings:
-        name = f"{setting.command}.{setting.name}" if setting.command else setting.name
-        shown = setting.otherwise if setting.value in (None, "", [], ()) else setting.text()
-        say(f"{name:<28} {shown}  ({setting.origin})")
+    for record, otherwise in rows:
+        name = f"{record['command']}.{record['name']}" if record["command"] else record["name"]
+        value = record["value"]
+        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        if isinstance(value, bool):
+            shown = shown.lower()
+        say(f"{name:<28} {otherwise if value in (None, '', [], ()) else shown}  ({record['origin']})")
 
 
-def _settings(context: click.Context, given: Path | None) -> list[_InUse]:
-    """Return the store, the default collection and the options of index and query, as without a command line."""
+def _settings(context: click.Context, given: Path | None) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the store, the default collection, and each option of index and query, as without a command line.
+
+    Each comes with what the option does without a value.
+    """
     store, origin = choose_store_with_origin(given)
-    collections = chosen_collections(given, None)
-    rows = [_InUse(None, "store", str(store), origin)]
-    files = [] if collections is None else collections_files()
-    if collections is not None:
-        default_of = next(str(file.path) for file in files if file.default == collections[0])
-        rows.append(_InUse(None, "collection", collections[0], default_of))
+    collections = chosen_collections(given, None) or []
+    yield {"command": None, "name": "store", "value": str(store), "origin": origin}, ""
+    files = collections_files() if collections else []
+    for name in collections:
+        default_of = next(str(file.path) for file in files if file.default == name)
+        yield {"command": None, "name": "collection", "value": name, "origin": default_of}, ""
     group, here = context.find_root().command, project()
     usual, kept = _values_of(None), _kept(store)
     for command in [group.get_command(context, name) for name in _COMMANDS] if isinstance(group, click.Group) else ():
@@ -89,18 +74,18 @@ def _settings(context: click.Context, given: Path | None) -> list[_InUse]:
         values = {name: (value, _DEFAULT) for name, value in defaults.items() if value not in (None, ())}
         for name in kept.keys() - values.keys():
             values[name] = kept[name], _DEFAULT if kept[name] == usual.get(name) else _STORE
-        for file in reversed([file for file in files if collections and collections[0] in file.collections]):
-            if command.name == "query" and collections:
-                settings = option_values(command, file.collections[collections[0]].query, f"{file.path}: {{}}")
+        for file in reversed(files if command.name == "query" else []):
+            for collection in (file.collections[name] for name in collections if name in file.collections):
+                settings = option_values(command, collection.query, f"{file.path}: {{}}")
                 values |= {name: (value, str(file.path)) for name, value in settings.items()}
         if here is not None:
             values |= {name: (value, str(here.path)) for name, value in option_defaults(command).items()}
-        rows += [
-            _InUse(command.name, key, *values.get(str(parameter.name), (None, _DEFAULT)), _otherwise(parameter))
-            for key, parameter in parameters(command).items()
-            if parameter.name not in NEVER_SET
-        ]
-    return rows
+        for key, parameter in parameters(command).items():
+            if parameter.name not in NEVER_SET:
+                value, origin = values.get(str(parameter.name), (None, _DEFAULT))
+                stated = _STATED_DEFAULT.search(getattr(parameter, "help", None) or "")
+                record = {"command": command.name, "name": key, "value": value, "origin": origin}
+                yield record, stated[1] if stated else "none"
 
 
 def _kept(store: Path) -> Mapping[str, Any]:
@@ -131,8 +116,3 @@ def _values_of(path: Path | None) -> dict[str, Any]:
             "language": store.language,
             "paths": [shown_path(root) for root in roots],
         }
-
-
-def _otherwise(parameter: click.Parameter) -> str:
-    stated = _STATED_DEFAULT.search((parameter.help or "") if isinstance(parameter, click.Option) else "")
-    return stated[1] if stated else "none"

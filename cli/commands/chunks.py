@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def _split(file: Place, store: Path, model: str | None, given: Mapping[str, Any]
     """Return the chunks of a file, read and split now."""
     with open_existing(store) as opened:
         options = indexing_options(opened, given)
-        embedder = _embedder(opened, model)
+        stored = None if opened is None or model is not None else opened.embedder.refittable
+        embedder = stored or Embedder(embedder_config({"model": model}))
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
     candidate = next(discover([file], options.discovery()), None)
     if candidate is None or candidate.path != file:
@@ -104,13 +106,6 @@ def _split(file: Place, store: Path, model: str | None, given: Mapping[str, Any]
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error
     return [_as_dict(number, chunk, member_of(file.name, chunk.metadata)) for number, chunk in enumerate(chunks, 1)]
-
-
-def _embedder(store: Store | None, model: str | None) -> Embedder:
-    """Return the store's embedder, or a new one if there is no store or ``model`` is given."""
-    if model is None and store is not None and (embedder := store.embedder.refittable) is not None:
-        return embedder
-    return Embedder(embedder_config({"model": model}))
 
 
 def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
@@ -132,25 +127,17 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
             f"{what} does not exist, and the store has no chunk with this id and no file {source!r}: expected a path "
             "or an id as results of ragembed query have them"
         )
-    lines = range(int(first or 1), int(last or first or 0) + 1)
-    at = [record for record in found if _is_at(record.chunk, lines if first else None, page)]
-    if not at:
-        raise ConfigError(f"no indexed chunk of {file} is at {what[len(file) :].lstrip(':, ')}: {_extent(found)}")
-    return at
-
-
-def _is_at(chunk: Chunk, lines: range | None, page: str | None) -> bool:
-    if lines is not None:
-        return chunk.start_line is not None and chunk.start_line < lines.stop and lines.start <= (chunk.end_line or 0)
-    return page is None or chunk.page == int(page)
-
-
-def _extent(records: list[ChunkRecord]) -> str:
-    lines = [record.chunk.end_line for record in records if record.chunk.end_line is not None]
-    pages = [record.chunk.page for record in records if record.chunk.page is not None]
-    if lines:
-        return f"expected lines up to {max(lines)}"
-    return f"expected pages up to {max(pages)}" if pages else "its chunks have no lines or pages; leave them out"
+    chunks = [record.chunk for record in found]
+    if first is not None:
+        start, end = int(first), int(last or first)
+        chosen = [(chunk.start_line or end + 1) <= end and (chunk.end_line or 0) >= start for chunk in chunks]
+    else:
+        chosen = [page is None or chunk.page == int(page) for chunk in chunks]
+    if not any(chosen):
+        lines = max((chunk.end_line or 0 for chunk in chunks), default=0)
+        most = f"lines up to {lines}" if lines else f"pages up to {max(chunk.page or 0 for chunk in chunks)}"
+        raise ConfigError(f"no indexed chunk of {file} is at {what[len(file) :].lstrip(':, ')}: it has {most}")
+    return list(compress(found, chosen))
 
 
 def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 from ragembed.cli.options import FilterOptions, PlacePath, WritingCommand, format_option, shared, takes
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
-from ragembed.cli.searched import filter_notes, say_notes
+from ragembed.cli.searched import say_notes
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -54,7 +54,7 @@ def command(
     names = [source_path(file, chosen) for file in files]
     with Store.open(chosen) as opened:
         gone = [name for name in opened.sources() if any(is_below(name, root) for root in names)]
-        notes = say_notes(filter_notes(opened, condition))
+        notes = say_notes([] if condition is None else opened.filter_notes(condition))
         if dry_run:
             deleted = opened.count_selected(ids, paths=names, where=condition)
         else:

@@ -249,21 +249,20 @@ def _fit_fusion(
     """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
     from ragembed.cli.evaluation.fit_fusion import fit_fusion
 
-    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
-    names = ("qrels", "corpus", *fixed, "mode", "alpha", "feedback", "run_out")
-    given = {fixed.get(name, name): getattr(options, name) for name in names} | dict(embedding) | {"html": html}
+    names = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
+    fields = ("qrels", "corpus", *names, "mode", "alpha", "feedback", "run_out")
+    given = {name: getattr(options, name) for name in fields} | dict(embedding) | {"html": html}
     for name, value in given.items():
         if value not in (None, ()):
-            option = name.replace("_file", "").replace("_", "-")
+            option = names.get(name, name).replace("_file", "").replace("_", "-")
             raise ConfigError(f"--{option} does not apply with --fit-fusion, which searches a store: leave it out")
     if len(places) != 1 or places[0].is_dir():
         got = ", ".join(map(shown_path, places))
         raise ConfigError(f"--fit-fusion got {got}: expected one file of judged queries for a store")
-    store = choose_store(options.store)
     judged = read_alone(places[0], _SPLIT)
     if not judged.queries.queries:
         raise ConfigError(f"{places[0]} has judgements but no queries: expected one JSON object with a query per line")
-    fit_fusion(judged, store, measures, options.depth, output)
+    fit_fusion(judged, choose_store(options.store), measures, options.depth, output)
 
 
 def _systems(places: Sequence[Path], options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import textwrap
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,9 +197,7 @@ def command(
                 allow_empty=options.allow_empty,
             )
             if options.watch:
-                from ragembed.cli.watching import watch_files
-
-                watch_files(request, progress, output, poll=options.poll, wait_seconds=wait_seconds)
+                _watch(request, progress, output, poll=options.poll, wait_seconds=wait_seconds)
                 return
             run = index_files if written is None else partial(_index_collection, written, options.workers, pool)
             report = run(request, progress, dry_run=options.dry_run, wait_seconds=wait_seconds)
@@ -317,3 +318,49 @@ def _print_skipped(report: IndexingReport, store: Path) -> None:
         say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
     if (more := len(report.scan.skipped) - _LISTED) > 0:
         click.echo(f"skipped {counted(more, 'more file')}: list them with ragembed status --skipped", err=True)
+
+
+def _watch(request: IndexingRequest, progress: StderrProgress, output: str, *, poll: bool, wait_seconds: float) -> None:
+    """Index as ``request`` says, then update the store after each change of a file, until a signal ends the process."""
+    from ragembed.indexes.indexing.watch import Watcher
+
+    stop = threading.Event()
+
+    def terminate(_signal: int, _frame: object) -> None:
+        stop.set()
+        raise KeyboardInterrupt
+
+    def show(report: IndexingReport) -> None:
+        scan = report.scan
+        if not (scan.added or scan.changed or scan.removed):
+            return
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        whole = {"time": now, **report.to_dict()}
+        names = ("time", "added", "changed", "removed", "chunks", "encoded", "seconds")
+        if not print_record({name: whole[name] for name in names}, output if output == "text" else "jsonl"):
+            say(
+                f"{now}  {counted(len(scan.added), 'file')} added, {len(scan.changed):,} changed, "
+                f"{len(scan.removed):,} removed; {counted(report.chunks, 'chunk')}; {report.seconds:.1f} s"
+            )
+
+    watcher = Watcher(
+        request.store,
+        request.paths,
+        device=request.device,
+        opened=request.opened,
+        first_run=lambda: index_files(request, progress, wait_seconds=wait_seconds),
+        poll=poll,
+        progress=progress,
+        on_run=show,
+        on_note=lambda text: say(f"note: {text}", err=True),
+    )
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        watcher.run(stop)
+    except KeyboardInterrupt:
+        progress.finish()
+        if not stop.is_set():
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

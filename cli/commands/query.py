@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -89,12 +89,6 @@ class _QueryRanking:
         RankingOptions().rerank_depth, "Number of results that --rerank reorders.", "--rerank-depth", "N", least=1
     )
 
-    def for_search(self) -> RankingOptions:
-        """Return the options of the search."""
-        values = asdict(self)
-        model = values.pop("rerank")
-        return RankingOptions(reranker=None if model is None else CrossEncoderReranker(model), **values)
-
 
 @click.command(name="query", cls=RankingCommand)
 @click.argument("query", nargs=-1, required=True, metavar="QUERY...")
@@ -160,8 +154,10 @@ def command(
     if paths_only:
         require_no(("per_file", "explain"), "--files")
         options = replace(options, per_file=1)
-    settings: dict[str, Any] = {"where": selection.condition, "ranking": options.for_search()}
-    settings["min_relevance"] = min_relevance
+    reranker = None if options.rerank is None else CrossEncoderReranker(options.rerank)
+    steps = {name: value for name, value in asdict(options).items() if name != "rerank"}
+    ranking = RankingOptions(reranker=reranker, **steps)
+    settings: dict[str, Any] = {"where": selection.condition, "ranking": ranking, "min_relevance": min_relevance}
     changes = {name: value for name, value in fusion.items() if value is not None}
     with open_searched(store, collections, refresh=refresh) as opened:
 
@@ -180,30 +176,21 @@ def command(
     results = [hit_json(rank, hit, words, name_file, state) for rank, (hit, state) in numbered]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
+    for result in results if output != "text" else ():
+        snippet = result.pop("snippet")
+        at = result["text"].find(snippet)
+        result["snippet_at"] = [at, at + len(snippet)]
     about = {"query": text, "mode": mode, **notes}
     if paths_only:
         _print_files(about, results, states, output)
-    elif not print_records({**about, "results": list(map(_as_json, results))}, "results", output):
+    elif not print_records({**about, "results": results}, "results", output):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
-            _print_hit(result, words, coloured, state, explanation)
-            if explanation is not None:
-                from ragembed.cli.explain import explained
-
-                for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
-                    say(f"    {line}")
-                click.echo()
+            _print_hit(result, words, coloured, state, explanation, name_file)
     say_weak(hit.relevance for hit in hits)
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
-
-
-def _as_json(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the place of the snippet in the text, instead of the snippet."""
-    snippet, at = result["snippet"], result["text"].find(result["snippet"])
-    fields = {"snippet_at" if name == "snippet" else name: value for name, value in result.items()}
-    return {**fields, "snippet_at": [at, at + len(snippet)]}
 
 
 def _print_files(
@@ -222,7 +209,8 @@ def _print_hit(
     words: QueryWords,
     coloured: bool,
     state: FileState | None,
-    explanation: Explanation | None = None,
+    explanation: Explanation | None,
+    name_file: Callable[[str, str | None], str],
 ) -> None:
     place = _place(result)
     above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
@@ -247,6 +235,12 @@ def _print_hit(
     if result["duplicates"]:
         click.echo("    " + _near_duplicates([_place(duplicate) for duplicate in result["duplicates"]]))
     click.echo()
+    if explanation is not None:
+        from ragembed.cli.explain import explained
+
+        for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
+            say(f"    {line}")
+        click.echo()
 
 
 def _near_duplicates(places: Sequence[str]) -> str:

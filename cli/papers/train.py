@@ -39,7 +39,7 @@ _POOLING = {
 
 
 @dataclass(frozen=True, slots=True)
-class _MaterialOptions:
+class _DictionaryOptions:
     """What a training on dictionaries reads and writes."""
 
     dictionaries: tuple[Path, ...] = setting(
@@ -65,7 +65,7 @@ class _MaterialOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measuring:
+class _MeasuringOptions:
     """How a training on dictionaries is measured and shown, and where it runs."""
 
     sentence_pairs: tuple[Path, ...] = setting(
@@ -87,7 +87,7 @@ class _Measuring:
 _training_options = with_options(
     *(setting_option(TrainingSettings, name, filled=True) for name in _RUN_OPTIONS),
     takes(OptimizerSettings, "optimizer"),
-    takes(_Measuring, "measuring"),
+    takes(_MeasuringOptions, "measuring"),
     shared("quiet"),
     format_option,
 )
@@ -110,7 +110,7 @@ def command() -> None:
 
 
 @command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
-@takes(_MaterialOptions, "material")
+@takes(_DictionaryOptions, "material")
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
@@ -158,7 +158,7 @@ def defsent_plus(
     head: Head,
     quiet: bool,
     output: str,
-    material: _MaterialOptions,
+    material: _DictionaryOptions,
     **given: Any,
 ) -> None:
     """Train with DefSent+, for dictionaries with any entries.
@@ -182,7 +182,7 @@ def defsent_plus(
 
 
 @command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
-@takes(_MaterialOptions, "material")
+@takes(_DictionaryOptions, "material")
 @click.option(
     "--pooling",
     type=click.Choice(get_args(Pooling)),
@@ -200,7 +200,7 @@ def defsent_plus(
 )
 @_training_options
 def defsent(
-    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _MaterialOptions, **given: Any
+    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _DictionaryOptions, **given: Any
 ) -> None:
     """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
@@ -280,12 +280,12 @@ def _combination(value: str) -> tuple[Pooling, EntryKind]:
 
 
 def _train(
-    material: _MaterialOptions,
+    material: _DictionaryOptions,
     steps: tuple[StepSettings, ...],
     quiet: bool,
     output: str,
     *,
-    measuring: _Measuring,
+    measuring: _MeasuringOptions,
     single_words: bool = False,
     **settings: Any,
 ) -> None:

@@ -41,6 +41,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
 from ragembed.indexes.writing.writer import BATCH
+from ragembed.printable import counted
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
 
@@ -108,16 +109,15 @@ class IndexingReport:
     requests: int | None = None
 
     def __str__(self) -> str:
-        scan, chunks = self.scan, f"{self.chunks:,} chunk{'' if self.chunks == 1 else 's'}"
+        scan, chunks = self.scan, counted(self.chunks, "chunk")
         if self.tokens is None:
             chunks += f", {self.encoded:,} embedded{' on ' if self.devices else ''}{', '.join(self.devices)}"
         elif self.requests is None:
-            chunks += f" to process, {self.tokens:,} token{'' if self.tokens == 1 else 's'} to encode"
+            chunks += f" to process, {counted(self.tokens, 'token')} to encode"
         else:
-            requests = f"{self.requests:,} request{'' if self.requests == 1 else 's'}"
             chunks += (
-                f" to process, about {self.tokens:,} token{'' if self.tokens == 1 else 's'} to send in {requests}: for "
-                "the cost, multiply the tokens by the price of the provider"
+                f" to process, about {counted(self.tokens, 'token')} to send in {counted(self.requests, 'request')}: "
+                "for the cost, multiply the tokens by the price of the provider"
             )
         return (
             f"{'' if self.tokens is None else 'dry run: '}files: {len(scan.added)} added, {len(scan.changed)} changed, "
