@@ -33,14 +33,13 @@ from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
 from ragembed.extractors.combined import MixExtractor, RoutedExtractor
-from ragembed.extractors.embedding_table import EmbeddingTable
 from ragembed.extractors.external import ExternalExtractor, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
-from ragembed.extractors.random_embeddings import RandomTable
 from ragembed.extractors.static import StaticExtractor
+from ragembed.extractors.token_tables import EmbeddingTable, RandomTable, WordTable
 from ragembed.extractors.transformer import LayerCombination, Pooling, TransformerExtractor
 from ragembed.extractors.weighting import TokenWeights, make_weighting
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
@@ -189,7 +188,6 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
     """Build the extractor ``words``."""
     from ragembed.extractors.word_vectors import open_word_vectors
-    from ragembed.extractors.words import WordTable
     from ragembed.models.word_tokenizer import WordTokenizer
 
     if config.model == DEFAULT_MODEL:
@@ -466,9 +464,9 @@ class _Contextual:
         table = AvgTable(self._tokenizer.vocabulary_size, model.dim, unseen)
         special = bool(config.special_tokens)
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
-        static = StaticExtractor(self._tokenizer, table, weights, special, {"tokenizer": self._tokenizer_sha256})
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
-        return AvgExtractor(model, self._layers(model), table, static, corpus)
+        about = {"tokenizer": self._tokenizer_sha256}
+        return AvgExtractor(model, self._layers(model), table, weights, special, about, corpus)
 
 
 def _weights(
