@@ -106,11 +106,11 @@ class AvgTable(TokenTable):
         if self.unseen == "mapped" and seen.any():
             # A table may have more rows than the vocabulary, and a vocabulary may have tokens without a row.
             embeddings = word_embeddings()[: len(seen)]
-            known = len(embeddings)
-            seen_known = np.flatnonzero(seen[:known])
+            count = len(embeddings)
+            seen_known = np.flatnonzero(seen[:count])
             mapped = _linear_map(embeddings[seen_known], vectors[seen_known])(embeddings)
-            vectors[:known] = np.where(seen[:known, None], vectors[:known], mapped)
-            seen[:known] = True
+            vectors[:count] = np.where(seen[:count, None], vectors[:count], mapped)
+            seen[:count] = True
         self._vectors, self._present = vectors, seen
 
     def share(self, other: AvgTable) -> None:

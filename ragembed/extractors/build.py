@@ -306,14 +306,14 @@ def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> Embed
     prompts = [config.document_prompt, config.query_prompt]
     if config.prompt_name is not None:
         if config.prompt_name not in package.prompts:
-            known = ", ".join(map(repr, package.prompts)) or "none"
-            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {known}")
+            names = ", ".join(map(repr, package.prompts)) or "none"
+            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {names}")
         prompts = [package.prompts[config.prompt_name]] * 2
     elif config.template != PLAIN or config.query_template is not None:
         return config
     if auto:
         packaged = package.document_prompt, package.query_prompt
-        prompts = [own if given is None else given for given, own in zip(prompts, packaged, strict=True)]
+        prompts = [own if prompt is None else prompt for prompt, own in zip(prompts, packaged, strict=True)]
     documents, queries = ((prompt or "") + TEXT for prompt in prompts)
     return config.replace(
         template=documents,
@@ -334,13 +334,13 @@ def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
         return ("a package that ragembed does not compute",)
     prompts = (package.document_prompt + TEXT, package.query_prompt + TEXT)
     used = (config.template, config.template if config.query_template is None else config.query_template)
-    found = {
+    statements = {
         f"the pooling {package.pooling!r}": package.pooling not in (None, config.pooling),
         f"the modules {', '.join(module.name for module in package.modules)}": package.modules and not config.modules,
         "the prompts " + " and ".join(repr(prompt) for prompt in dict.fromkeys(prompts)): prompts != (TEXT, TEXT)
         and prompts != used,
     }
-    return tuple(name for name, replaced in found.items() if replaced)
+    return tuple(name for name, replaced in statements.items() if replaced)
 
 
 def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:

@@ -166,11 +166,11 @@ def _extrema(base: Floats, place: Integers, lengths: Integers, rows: Floats, sma
     Only tokens with a base weight take part; a text without one is 0. The other parameters are those of
     :func:`_weighted_sums`.
     """
-    found = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+    extrema = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        known = place[start:stop][base[start:stop] > 0.0]
-        if len(known):
-            found[text] = rows[known].min(axis=0) if smallest else rows[known].max(axis=0)
-    return found
+        present = place[start:stop][base[start:stop] > 0.0]
+        if len(present):
+            extrema[text] = rows[present].min(axis=0) if smallest else rows[present].max(axis=0)
+    return extrema
