@@ -211,9 +211,9 @@ class _DriftMeasurement:
         fits = [record for _, connection in self._stores for record in derived.records(connection, FIT_QUERIES.name)]
         if len(fits) < len(self._stores):
             return None, None
-        kept = [int((rows <= fit.last).sum()) for rows, fit in zip(self._rows, fits, strict=True)]
-        removed = sum(max(fit.chunks - count, 0) for fit, count in zip(fits, kept, strict=True))
-        return self._vectors - sum(kept), removed
+        unchanged = [int((rows <= fit.last).sum()) for rows, fit in zip(self._rows, fits, strict=True)]
+        removed = sum(max(fit.chunks - count, 0) for fit, count in zip(fits, unchanged, strict=True))
+        return self._vectors - sum(unchanged), removed
 
     def _texts(self) -> Iterator[str]:
         return chain.from_iterable(catalog.embedded_texts(connection) for _, connection in self._stores)
@@ -272,8 +272,8 @@ class _DriftMeasurement:
             queries = PseudoQueries.of(drawn, embedder.raw_pseudo_queries, known).raw
         rng = np.random.default_rng(seed)
         before = embedder.fitted_on.documents if embedder.fitted_on else 0
-        kept = min(before - (removed or 0), self._vectors)
-        share = chance_size(before, self._vectors, kept) / self._vectors
+        unchanged = min(before - (removed or 0), self._vectors)
+        share = chance_size(before, self._vectors, unchanged) / self._vectors
         draws = 0 if share == 1 else PARTS if len(raw) <= FEW else 1
         parts = [_fitted_on_part(raw, refitted, share, rng) for _ in range(draws)]
         searched = raw if len(raw) <= SEARCHED else raw[np.sort(rng.choice(len(raw), SEARCHED, replace=False))]

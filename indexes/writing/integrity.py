@@ -93,9 +93,9 @@ class Report:
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
 
-        rows = [(each.part.value, each.file, each.message) for each in self.problems]
-        found = f"{len(self.problems):,} problems" if self.problems else "no problems"
-        return notebook_table(f"Verification of {self.files:,} files: {found}", ("Part", "File", "Problem"), rows)
+        rows = [(problem.part.value, problem.file, problem.message) for problem in self.problems]
+        summary = f"{len(self.problems):,} problems" if self.problems else "no problems"
+        return notebook_table(f"Verification of {self.files:,} files: {summary}", ("Part", "File", "Problem"), rows)
 
 
 _LOG = DATABASE + "-wal"
@@ -322,28 +322,28 @@ def _index_difference(
     seen = np.zeros(len(rows), dtype=bool)
     try:
         index = open_index(file, spec, files.rows, files.dim)
-        for found, kept in index.contents():
-            positions = np.minimum(np.searchsorted(rows, found), len(rows) - 1)
-            if seen[positions].any() or not np.array_equal(rows[positions], found):
+        for ids, stored in index.contents():
+            positions = np.minimum(np.searchsorted(rows, ids), len(rows) - 1)
+            if seen[positions].any() or not np.array_equal(rows[positions], ids):
                 return "the ids in the index are not the rows that the database names"
             seen[positions] = True
             if embedder is None:
                 continue
             expected = to_vectors(raw, embedder.postprocess_documents, positions)
             rounded = None if spec.lossless else index.kept_of(expected)
-            if not _alike(kept, index.as_searched(expected), rounded):
+            if not _alike(stored, index.as_searched(expected), rounded):
                 return "the vectors in the index are not those that the embedder makes from the raw vectors"
     except StoreDamagedError as error:
         return str(error)
     return None if seen.all() else "the ids in the index are not the rows that the database names"
 
 
-def _alike(kept: Floats, expected: Floats, rounded: Floats | None) -> bool:
+def _alike(stored: Floats, expected: Floats, rounded: Floats | None) -> bool:
     """Return whether an index holds the expected vectors, within the rounding error that it would have today."""
     if rounded is None:
-        return bool(np.allclose(kept, expected, atol=_TOLERANCE))
+        return bool(np.allclose(stored, expected, atol=_TOLERANCE))
     allowed = _ROUNDING * np.linalg.norm(rounded - expected, axis=1).max() + _TOLERANCE
-    return bool(np.linalg.norm(kept - expected, axis=1).max() <= allowed)
+    return bool(np.linalg.norm(stored - expected, axis=1).max() <= allowed)
 
 
 def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Problem]:

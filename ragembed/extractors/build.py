@@ -33,14 +33,13 @@ from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
 from ragembed.extractors.combined import MixExtractor, RoutedExtractor
-from ragembed.extractors.embedding_table import EmbeddingTable
 from ragembed.extractors.external import ExternalExtractor, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
-from ragembed.extractors.random_embeddings import RandomTable
 from ragembed.extractors.static import StaticExtractor
+from ragembed.extractors.token_tables import EmbeddingTable, RandomTable, WordTable
 from ragembed.extractors.transformer import LayerCombination, Pooling, TransformerExtractor
 from ragembed.extractors.weighting import TokenWeights, make_weighting
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
@@ -189,7 +188,6 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
     """Build the extractor ``words``."""
     from ragembed.extractors.word_vectors import open_word_vectors
-    from ragembed.extractors.words import WordTable
     from ragembed.models.word_tokenizer import WordTokenizer
 
     if config.model == DEFAULT_MODEL:
@@ -308,14 +306,14 @@ def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> Embed
     prompts = [config.document_prompt, config.query_prompt]
     if config.prompt_name is not None:
         if config.prompt_name not in package.prompts:
-            known = ", ".join(map(repr, package.prompts)) or "none"
-            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {known}")
+            names = ", ".join(map(repr, package.prompts)) or "none"
+            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {names}")
         prompts = [package.prompts[config.prompt_name]] * 2
     elif config.template != PLAIN or config.query_template is not None:
         return config
     if auto:
         packaged = package.document_prompt, package.query_prompt
-        prompts = [own if given is None else given for given, own in zip(prompts, packaged, strict=True)]
+        prompts = [own if prompt is None else prompt for prompt, own in zip(prompts, packaged, strict=True)]
     documents, queries = ((prompt or "") + TEXT for prompt in prompts)
     return config.replace(
         template=documents,
@@ -336,13 +334,13 @@ def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
         return ("a package that ragembed does not compute",)
     prompts = (package.document_prompt + TEXT, package.query_prompt + TEXT)
     used = (config.template, config.template if config.query_template is None else config.query_template)
-    found = {
+    statements = {
         f"the pooling {package.pooling!r}": package.pooling not in (None, config.pooling),
         f"the modules {', '.join(module.name for module in package.modules)}": package.modules and not config.modules,
         "the prompts " + " and ".join(repr(prompt) for prompt in dict.fromkeys(prompts)): prompts != (TEXT, TEXT)
         and prompts != used,
     }
-    return tuple(name for name, replaced in found.items() if replaced)
+    return tuple(name for name, replaced in statements.items() if replaced)
 
 
 def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
@@ -466,9 +464,9 @@ class _Contextual:
         table = AvgTable(self._tokenizer.vocabulary_size, model.dim, unseen)
         special = bool(config.special_tokens)
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
-        static = StaticExtractor(self._tokenizer, table, weights, special, {"tokenizer": self._tokenizer_sha256})
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
-        return AvgExtractor(model, self._layers(model), table, static, corpus)
+        about = {"tokenizer": self._tokenizer_sha256}
+        return AvgExtractor(model, self._layers(model), table, weights, special, about, corpus)
 
 
 def _weights(

@@ -160,10 +160,10 @@ class ExternalExtractor(Extractor):
 
     def _keep(self, side: Side, probe: Floats) -> None:
         """Keep the vector of the probe, or compare it with the one that was kept before."""
-        known = self._probes.setdefault(side, probe)
-        if known.shape != probe.shape:
-            raise self._changed(f"vectors of {len(probe)} dimensions, not {len(known)}")
-        if not (cosine := float(known @ probe)) >= SAME:
+        former = self._probes.setdefault(side, probe)
+        if former.shape != probe.shape:
+            raise self._changed(f"vectors of {len(probe)} dimensions, not {len(former)}")
+        if not (cosine := float(former @ probe)) >= SAME:
             raise self._changed(f"another vector for a fixed sentence, with the cosine {cosine:.3f}")
         self._checked.add(side)
 

@@ -167,7 +167,7 @@ class KeptTokens:
         present = batch.kinds != TokenKind.PADDING
         self.ids = np.concatenate([self.ids, batch.ids[present]])
         self.kinds = np.concatenate([self.kinds, batch.kinds[present]])
-        self.bases = [np.concatenate([kept, base[present]]) for kept, base in zip(self.bases, bases, strict=True)]
+        self.bases = [np.concatenate([before, base[present]]) for before, base in zip(self.bases, bases, strict=True)]
         self.hidden = np.concatenate([self.hidden, hidden[present]])
 
     def parts(self, weights: TokenWeights) -> tuple[Doubles, NDArray[np.float64]]:
@@ -232,10 +232,10 @@ class TransformerExtractor(Extractor):
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        kept = KeptTokens(self._combination, self._pooling, self.model.dim)
-        self.model.exact_forward(side).run([text], [kept])
-        rows, shares = kept.parts(self.weights)
-        tokens = self._tokens(text, side, kept.ids, kept.kinds)
+        consumer = KeptTokens(self._combination, self._pooling, self.model.dim)
+        self.model.exact_forward(side).run([text], [consumer])
+        rows, shares = consumer.parts(self.weights)
+        tokens = self._tokens(text, side, consumer.ids, consumer.kinds)
         return self._head.transform_parts(TokenParts.merged(tokens, rows, shares))
 
     def agrees_in_bfloat16(self) -> bool:

@@ -100,16 +100,16 @@ class ServedModel:
         last_of_text = np.cumsum([len(parts) for parts in windows])
         framing = self._tokenizer.count(prompt.before + prompt.after)
         batches = [pieces[place] for place in _batches([piece.tokens + framing for piece in pieces])]
-        found: list[Floats | None] = [None] * len(batches)
+        results: list[Floats | None] = [None] * len(batches)
         done = 0
         for at, vectors in self._run(batches, prompt):
-            found[at] = vectors
+            results[at] = vectors
             if progress is not None:
-                pieces_done = sum(len(batch) for batch, made in zip(batches, found, strict=True) if made is not None)
+                pieces_done = sum(len(batch) for batch, made in zip(batches, results, strict=True) if made is not None)
                 now = len(texts) if pieces_done == len(pieces) else int((last_of_text <= pieces_done).sum())
                 progress(now - done)
                 done = now
-        vectors = self._joined([made for made in found if made is not None])
+        vectors = self._joined([made for made in results if made is not None])
         if len(pieces) == len(texts):
             return vectors
         rows = np.split(vectors, last_of_text[:-1])
@@ -351,13 +351,13 @@ def _retry_after(value: str | None) -> float:
 def _reason(response: httpx.Response, key: str | None) -> str:
     """Return the message in a response as ``: message``, shortened and without the key, or an empty string."""
     try:
-        found: Any = response.json()
+        answer: Any = response.json()
     except (ValueError, RecursionError):
-        found = response.text
+        answer = response.text
     for name in ("error", "message", "detail"):
-        if isinstance(found, Mapping) and name in found:
-            found = found[name]
-    text = _plain(found, key) if isinstance(found, str) else ""
+        if isinstance(answer, Mapping) and name in answer:
+            answer = answer[name]
+    text = _plain(answer, key) if isinstance(answer, str) else ""
     return f": {text}" if text else ""
 
 

@@ -20,7 +20,7 @@ from ragembed import Embedder, EmbedderConfig, extras
 from ragembed.cli import main
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError, StoreNotFoundError
-from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extractors.token_tables import RandomTable
 from ragembed.indexes import IndexingOptions, Store, diagnose
 from ragembed.indexes.doctor import diagnosis as diagnosing
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
