@@ -268,8 +268,8 @@ LINES = st.sampled_from(
      "a: 1", "  b: |", "- c: x", "[s]", "FROM x", "create table t (", ");", "* H", "#+begin_src", "== H", "----",
      "|===", r"\section{S}", r"\begin{itemize}", r"\item x", r"\end{itemize}", r"\begin{tabular}{l}", r"a & b \\", "$x",
      r"\begin{verbatim}", ".TH A 1", ".SH S", ".TP", ".B x", ".nf", ".fi", ".TS", ".It Fl x", "@book{k,",
-     "title = {T},", "<!-- x", "-->", "[[a|b]] #t", "{#a}", ".. x", ".. _a:", "  y", "# z", "////", "<<a>>", "+++", ":k: v",
-     "k: v", "00:00:01,000 --> 00:00:02,000", "2024-01-01 00:00:01 x"]
+     "title = {T},", "<!-- x", "-->", "[[a|b]] #t", "{#a}", ".. x", ".. _a:", "  y", "# z", "////", "<<a>>", "+++",
+     ":k: v", "k: v", "00:00:01,000 --> 00:00:02,000", "2024-01-01 00:00:01 x"]
 )  # fmt: skip
 
 
