@@ -42,7 +42,10 @@ def test_index_prints_summary_on_stderr(docs, cli, tiny_model):
 def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
-    result = cli("index", docs, "--model", tiny_model)
+    first = cli("index", docs, "--model", tiny_model)
+    counts = "skipped 1 broken pdf file, 1 program (-v, or ragembed status --skipped, names them)"
+    assert [line for line in first.stderr.split("\n") if line.startswith("skipped")] == [counts]
+    result = cli("index", docs, "-v")
     assert "skipped docs/a.bin: bin: a program or compiled code" in result.stderr
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2

@@ -217,8 +217,7 @@ def test_notations_of_front_matter(front: str, metadata: dict[str, object], body
 def test_front_matter_that_is_not_valid_or_that_grows_is_bounded() -> None:
     warnings: list[str] = []
     list(read(Path("a.md"), ReadOptions(on_warning=warnings.append), b"---\ntitle: a: b\n---\ntext"))
-    assert warnings[0].startswith("its front matter is no valid YAML (mapping values are not allowed")
-    assert warnings[0].endswith("): read line by line")
+    assert warnings == ["its front matter is no valid YAML, so each line is read as key: value"]
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)
     )

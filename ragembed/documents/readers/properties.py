@@ -125,9 +125,9 @@ def _parsed(text: str, fence: str, warn: Callable[[str], None]) -> Mapping[Any, 
     if len(text) <= LARGEST_FRONT_MATTER:
         try:
             values = _yaml(text) if fence == "---" else _toml(text)
-        except ValueError as error:
+        except ValueError:
             kind = "YAML" if fence == "---" else "TOML"
-            warn(f"its front matter is no valid {kind} ({one_line(str(error))}): read line by line")
+            warn(f"its front matter is no valid {kind}, so each line is read as key: value")
         else:
             return values if isinstance(values, Mapping) else {}
     return dict(key_values(text.split("\n")))

@@ -189,12 +189,12 @@ _UNREAD = {
     "sqlite sqlite3 db mdb accdb dbf": "a database; export its tables as csv",
     "parquet arrow feather orc avro sav dta sas7bdat": "a table; convert it to csv or jsonl",
     "pst ost": "a mailbox of Outlook; export its mails as msg or eml",
-    "chm hlp one": "help or notes; export it as html or pdf",
+    "chm hlp one": "notes or help; export it as html or pdf",
     "exe dll so dylib o a lib pyc pyd class wasm bin apk": (
         "a program or compiled code, which has no text to search; exclude it with --exclude"
     ),
     "npy npz pkl pickle pt pth onnx safetensors h5 hdf5 gguf mat": (
-        "numbers or a model, which have no text to search; exclude it with --exclude"
+        "a model or numbers, which have no text to search; exclude it with --exclude"
     ),
     "ttf otf woff woff2 eot": "a font, which has no text to search; exclude it with --exclude",
 }
