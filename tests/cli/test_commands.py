@@ -242,6 +242,18 @@ def test_include_without_matches_does_not_empty_the_store(docs, cli, tiny_model)
     assert summary(cli("index", docs, "--include", "*.md"))[:4] == [0, 0, 1, 1]
 
 
+def test_files_summary_names_files_of_the_store_without_words(docs, cli, tiny_model):
+    (docs / "track.txt").write_text("".join(f"{number % 97}.{number % 89}\n" for number in range(900)))
+    (docs / "few.txt").write_text("1.5 2.5")
+    assert "hardly any words" not in cli("files", docs, "--summary").stdout
+    cli("index", docs, "--model", tiny_model)
+    lines = cli("files", docs, "--summary").stdout.strip().split("\n")
+    assert lines[-1] == "docs/track.txt: 100% of its chunks have hardly any words; leave it out with --exclude"
+    assert json.loads(cli("files", "--summary", "--json").stdout)["without_words"] == [
+        {"path": "docs/track.txt", "share": 1.0}
+    ]
+
+
 def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     (docs / "photo.png").write_bytes(b"\x89PNG\0\0\0\0")
     (docs / "old.png").write_bytes(b"\x89PNG\0\0\0\0\0")

@@ -13,7 +13,7 @@ import pytest
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, read
-from ragembed.documents.readers.blobs import without_blobs
+from ragembed.documents.readers.blobs import has_few_words, without_blobs
 from ragembed.errors import DocumentError
 
 DATA = random.Random(5).randbytes(2_000)
@@ -79,6 +79,25 @@ def test_encoded_data_is_left_out(text: str, left: str | None) -> None:
 )
 def test_text_that_looks_like_encoded_data_stays(text: str) -> None:
     assert without_blobs(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "few"),
+    [
+        (BLOB, True),
+        (DATA.hex(), True),
+        ("0x89, 0x50, 0x4e, 0x47, " * 50, True),
+        ("M10.5 20.3L4 5c1 2 3 4z " * 50, True),
+        (Path(__file__).read_text(encoding="utf-8"), False),
+        ("getHTTPResponse(file_name, XMLParser)", False),
+        ("2024-01-01,12.5,EUR,closed on Sunday\n", False),
+        ("机器学习是人工智能的一个分支。", False),
+        ("Größe 3 µm", False),
+        ("", False),
+    ],
+)
+def test_texts_with_few_words_are_recognised(text: str, few: bool) -> None:
+    assert has_few_words(text) is few
 
 
 def test_encoded_data_are_left_out_of_every_text_format() -> None:

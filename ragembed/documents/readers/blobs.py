@@ -20,6 +20,18 @@ _PART = re.compile(r"""([\s#*>(]*(?:[rbRB]{0,2}["'`])?)([!-~]*?)((?:\\n)?["'`][\
 _BASE64 = re.compile(r"[A-Za-z\d+/_-]+")
 
 
+_WORDS = re.compile(
+    r"[^\W\d_]*[^\x00-\x7f\W\d_][^\W\d_]*|(?<![a-z])[A-Z]?[a-z]{2,}(?!\d)|(?<![A-Za-z\d])[A-Z]{2,}(?![a-z\d])"
+)
+LEAST_WORDS = 0.3
+"""Share of the characters of a text that belong to words from which it can be searched: base64 has 0.25, code 0.7."""
+
+
+def has_few_words(text: str) -> bool:
+    """Return whether hardly any characters of a text belong to words, as in encoded data, coordinates and numbers."""
+    return sum(map(len, _WORDS.findall(text))) < LEAST_WORDS * sum(map(len, text.split()))
+
+
 def without_blobs(text: str) -> str:
     """Return ``text`` with ``…`` in place of ``data:`` URIs and long runs of base64. The lines stay the same."""
     if "data:" in text:
