@@ -194,7 +194,8 @@ def test_front_matter_is_metadata_and_is_searched() -> None:
         "lang: no\nat: 10:30\nzip: 007\nrank: 1.5\ndone: true\nempty:\nnested: {a: [1, x]}\n$types: x\n---\n"
     )
     document = parsed(
-        "a.md", f"{front}# Head\n\nText #inline and `#code` (#5, #fff) see [[Other#Part|there]]\n\n    #indented\n"
+        "a.md",
+        f"{front}# Head\n\nText #inline and `#code` (#5, #fff) see [[Other#Part|there]]\n\n[x]: #x\n\n    #indented\n",
     )
     assert document.metadata == {
         "tags": ["todo", "home/garden", "inline"],
@@ -245,7 +246,8 @@ def test_front_matter_that_is_not_valid_or_that_grows_is_bounded() -> None:
 
 def test_fields_of_restructured_text_are_metadata() -> None:
     text = (
-        ".. _top:\n.. _second: \n\nTitle\n=====\n\n:Author: Ann Lee\n:tags: a, b\n:abstract: one\n   two\n\n"
+        ".. _top:\n.. _second: \n\n.. _far:\n   https://far.org\n\nTitle\n=====\n\n"
+        ":Author: Ann Lee\n:tags: a, b\n:abstract: one\n   two\n\n"
         ".. a comment\n   with more\n\n   lines\n\n.. note:: Seen\n\n   .. gone\n\n   :kept: x\n\n"
         ".. _link: https://a.b\n\n.. code-block:: rst\n\n   .. stays\n\n"
         ".. meta::\n   :keywords: x, y\n   :description lang=en: About it\n\nEnd :ref:`top`.\n"
@@ -261,7 +263,16 @@ def test_fields_of_restructured_text_are_metadata() -> None:
     assert document.title == "Title"
     for gone in ("comment", "more", "lines", "gone", "_top", "_second"):
         assert gone not in document.text
-    for kept in ("Ann Lee", "Seen", ":kept: x", ".. _link: https://a.b", "   .. stays", "keywords: x, y", ":ref:`top`"):
+    for kept in (
+        "Ann Lee",
+        "Seen",
+        ":kept: x",
+        ".. _link: https://a.b",
+        "https://far.org",
+        "   .. stays",
+        "keywords: x, y",
+        ":ref:`top`",
+    ):
         assert kept in document.text
     nikola = parsed("a.rst", ".. title: A post\n.. tags: a, b\n\nText\n")
     assert (nikola.title, nikola.metadata) == ("A post", {"tags": ["a", "b"], "title": "A post"})
@@ -323,6 +334,15 @@ def test_meta_elements_of_a_page_are_metadata_and_are_searched() -> None:
     assert parsed(
         "a.html", "<title>T</title><p>How to boil.</p><meta name=description content='How to boil.'>"
     ).text == ("How to boil.\n")
+
+
+def test_links_of_headings_to_themselves_are_left_out() -> None:
+    page = (
+        "<h2><a class=doc-anchor href='#a'>§</a>Locks</h2><h3>Keys <a href='#b'>¶</a></h3>"
+        "<h3>Doors<a class=hash-link href='#c'>\u200b</a></h3>"
+        "<p>See <a href='#d'>below</a> <a href='#'>1</a>, or § 5.</p>"
+    )
+    assert blocks(parsed("a.html", page)) == ["Locks", "Keys", "Doors", "See below 1, or § 5."]
 
 
 @pytest.mark.parametrize(

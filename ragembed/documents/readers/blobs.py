@@ -12,7 +12,7 @@ SHORTEST_RUN, SHORTEST_HEX = 200, 320
 SHORTEST_LINE, FEWEST_LINES, FEWEST_OTHER_LINES = 56, 4, 10
 """Shortest line of data that is cut into lines, and number of such lines: in base64, and in base85 or other codes."""
 
-_DATA_URI = re.compile(r"(data:[\w.+/-]*(?:;[\w.+=-]+)*,)(?:[^\s\"'<>()\\]|\\/){64,}")
+_DATA_URI = re.compile(r"(data:[\w.+/-]*(?:;[\w.+=-]+)*(?:,|%2C))(?:[^\s\"'<>()\\]|\\/){64,}")
 _QUOTED_SVG = re.compile(r"""(["'])(data:image/svg[\w.+;=-]*,)(?:(?!\1)[^\n]){64,}""")
 _RUN = re.compile(rf"\\(?:u[\da-fA-F]{{4}}|.)|(?:[A-Za-z\d+/_-]|\\/){{{SHORTEST_RUN},}}={{0,2}}")
 _PART = re.compile(r"""([\s#*>(]*(?:[rbRB]{0,2}["'`])?)([!-~]*?)((?:\\n)?["'`][\s,;)+\\]*|[\s\\]*)""")

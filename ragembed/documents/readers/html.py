@@ -191,6 +191,7 @@ class _HtmlParser(HTMLParser):
         self._heading = 0
         self._signature: str | None = None
         self._label = False
+        self._anchor = -1
         self._term = False
         self._definitions = 0
         self._lists: list[int | None] = []
@@ -215,6 +216,8 @@ class _HtmlParser(HTMLParser):
             self._in_title = not self.title
         elif tag == "meta":
             self._add_meta(attributes)
+        elif tag == "a":
+            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
@@ -231,6 +234,8 @@ class _HtmlParser(HTMLParser):
         self._main.end(tag)
         if tag == "title":
             self._in_title = False
+        elif tag == "a":
+            self._end_anchor()
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:
@@ -256,6 +261,12 @@ class _HtmlParser(HTMLParser):
             self._last_line = line + data.rstrip().count("\n")
         elif self._words:
             self._words.append(" ")
+
+    def _end_anchor(self) -> None:
+        """Leave out a sign such as ¶ or § that links to its own place."""
+        if 0 <= self._anchor < len(self._words) and not any(map(str.isalnum, "".join(self._words[self._anchor :]))):
+            self._words[self._anchor :] = [" "] * bool(self._anchor)
+        self._anchor = -1
 
     def _add_meta(self, attributes: Attributes) -> None:
         match = META.fullmatch(attributes.get("name") or attributes.get("property") or attributes.get("itemprop") or "")

@@ -42,6 +42,7 @@ MARKUP = re.compile(
 """Code, comments, empty anchors and links of wikis."""
 TAG = re.compile(r"#(?<!\S#)(?P<word>[\w/-]*[^\W\d_][\w/-]*)")
 CODE = re.compile(r"`[^`]*`")
+DEFINITION = re.compile(r" {0,3}\[[^\]]+\]:")
 COMMENT = re.compile(r"`[^`]*`|(?P<open><!--|\{/\*)")
 TARGET = re.compile(r"\([\w:.-]+\)=[ \t]*$|\[\[?_?toc_?\]\]?[ \t]*$", re.IGNORECASE)
 """A line with only the name of a place, as in MyST, or the place of a table of contents."""
@@ -120,7 +121,7 @@ class MarkdownScanner:
             line = ATTRIBUTES.sub("", line)
         if "<" in line or "[[" in line or "{/*" in line:
             line = MARKUP.sub(self._shown, line)
-        if "#" in line and TAG.search(line):
+        if "#" in line and TAG.search(line) and not DEFINITION.match(line):
             words = (word.strip("/") for word in TAG.findall(CODE.sub("", line)))
             self._tags.update(dict.fromkeys(word for word in words if not COLOUR.fullmatch(word)))
         self.lines[number] = line

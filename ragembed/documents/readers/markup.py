@@ -299,7 +299,7 @@ class _RstScanner:
 
     def _clean(self, number: int) -> None:
         """Leave out the comment and the names of places that start at a line; fields that look like comments stay."""
-        while RST_TARGET.match(self._line(number)):
+        while RST_TARGET.match(self._line(number)) and not self._line(number + 1)[:1].isspace():
             self.lines[number] = ""
             number += 1
         line = self._line(number)
