@@ -97,7 +97,9 @@ class MarkdownScanner:
             elif heading := _atx_heading(line):
                 kind, path, in_list = "heading", self._path.enter(*heading), False
             elif table_starts(lines, number):
-                kind, stop = "table", self._table_end(number)
+                kind, stop = "table", table_end(lines, number)
+                for row in range(number + 1, stop):
+                    self._clean(row)
             elif is_code:
                 kind, stop = "code", _indented_end(lines, number)
             else:
@@ -156,13 +158,6 @@ class MarkdownScanner:
             return label
         return " > ".join(part.strip() for part in (page, *place.split("#")) if part.strip() and part[0] != "^")
 
-    def _table_end(self, first: int) -> int:
-        number = first + 1
-        while number < len(self.lines) and "|" in self.lines[number]:
-            self._clean(number)
-            number += 1
-        return number
-
     def _paragraph_end(self, first: int, in_list: bool) -> tuple[int, int]:
         """Return the end of the paragraph or list that starts at a line, and its level if it is a heading (else 0)."""
         lines = self.lines
@@ -205,12 +200,13 @@ def opens_fence(line: str) -> bool:
 def fence_end(lines: list[str], first: int) -> int:
     """Return the line after the fenced block that starts at ``first``."""
     opening = FENCE.match(lines[first])
-    fence = opening["fence"] if opening else ""
-    for number in range(first + 1, len(lines)):
-        stripped = lines[number].strip()
-        if stripped.startswith(fence) and not stripped.strip(fence[0]):
-            return number + 1
-    return len(lines)
+    fence = opening["fence"] if opening else "`"
+    closing = (n + 1 for n in range(first + 1, len(lines)) if _closes(lines[n].strip(), fence))
+    return next(closing, len(lines))
+
+
+def _closes(line: str, fence: str) -> bool:
+    return line.startswith(fence) and not line.strip(fence[0])
 
 
 def _atx_heading(line: str) -> tuple[int, str] | None:
@@ -233,6 +229,11 @@ def _is_delimiter_row(line: str) -> bool:
     if "|" not in line or not set(line) <= set("|:- \t"):
         return False
     return all("-" in cell for cell in line.strip().strip("|").split("|"))
+
+
+def table_end(lines: list[str], first: int) -> int:
+    """Return the line after the pipe table that starts at ``first``."""
+    return next((number for number in range(first + 2, len(lines)) if "|" not in lines[number]), len(lines))
 
 
 def _indented_end(lines: list[str], first: int) -> int:
