@@ -1,6 +1,7 @@
-"""Everyday sentences in several languages: to recognise a language, and to test what a model can read.
+"""Everyday sentences in several languages, to recognise a language and to test what a model can read; stop words.
 
 The sentences are in ``everyday.txt``. They say the same in each language, and nothing that a private corpus is about.
+``stop_words.txt`` has the words of each language that say nothing alone, such as articles and auxiliary verbs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LATIN = "LATIN"
 
-_SENTENCES = Path(__file__).with_name("everyday.txt")
+_SENTENCES, _STOP_WORDS = (Path(__file__).with_name(f"{name}.txt") for name in ("everyday", "stop_words"))
 _WORD = re.compile(r"[^\W\d_]+")
 _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
@@ -59,6 +60,26 @@ def everyday_sentences() -> Mapping[str, tuple[str, ...]]:
         else:
             sentences.append(line)
     return {language: tuple(lines) for language, lines in found.items()}
+
+
+@cache
+def _stop_words() -> Mapping[str, frozenset[str]]:
+    sections = re.findall(r"\[(\w+)\]\n([^\[]*)", _STOP_WORDS.read_text(encoding="utf-8"))
+    return {language: frozenset(words.split()) for language, words in sections}
+
+
+def stop_words_among(words: Iterable[str], language: str) -> set[str]:
+    """Return the stop words among the words of a query: those of ``language``, and of the language of the query.
+
+    A query is in another language if more of its words, and at least two, are stop words of that language.
+    """
+    lower = {word: word.lower() for word in words}
+    lists = _stop_words()
+    counts = {name: len(stop_words & set(lower.values())) for name, stop_words in lists.items()}
+    own = lists.get(language, frozenset())
+    best = max(counts, key=lambda name: (counts[name], name == language, name == "english"))
+    is_other = counts[best] > counts.get(language, 0) and (counts[best] > 1 or not own)
+    return {word for word, key in lower.items() if key in own or (is_other and key in lists[best])}
 
 
 def scripts(text: str) -> Counter[str]:

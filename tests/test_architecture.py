@@ -59,6 +59,7 @@ ONLY_IMPORTERS = {
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
+    "yaml": ("ragembed.documents.readers.properties",),
     "pytesseract": ("ragembed.documents.readers.pdf",),
     "PIL": ("ragembed.documents.readers.pdf",),
     "haystack": ("ragembed.haystack",),

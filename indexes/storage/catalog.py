@@ -565,6 +565,13 @@ def iterate_chunks(
         yield from map(_chunk_record, rows)
 
 
+def texts_of_files(connection: sqlite3.Connection, step: int) -> Iterator[tuple[str, str]]:
+    """Yield the name of its file and the text of each chunk that has a file, or of one in about ``step`` of them."""
+    tables = "chunks c JOIN sources s ON s.id = c.source"
+    found = connection.execute(f"SELECT s.path, c.text FROM {tables} WHERE c.key % ? = 0 ORDER BY c.key", (step,))  # noqa: S608  constants
+    return ((path, text) for path, text in found)
+
+
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield the embedded text of each chunk in order of insertion; a fifth of the cost of reading whole chunks."""
     return (text for _, text in _embedded(connection, f"SELECT key, {_EMBEDDED} ORDER BY key"))

@@ -185,6 +185,12 @@ def broken_file(folder, cli, _):
     cli("index")
 
 
+def numbers(folder, cli, _):
+    lines = ["".join(f"{number % 97}.{number % 89} " for number in range(first, first + 40)) for first in range(50)]
+    (folder / "docs/track.txt").write_text("\n".join(lines))
+    cli("index")
+
+
 def copies(folder, cli, _):
     (folder / "docs/sub").mkdir()
     shutil.copy(folder / "docs/1.txt", folder / "docs/sub/copy.txt")
@@ -316,6 +322,7 @@ CASES = [
     ("unreadable", "problem", broken_file, "index --exclude /broken.docx", SAME),
     ("duplicate-files", "hint", copies, "index --exclude /sub/copy.txt", SAME),
     ("boilerplate", "problem", repeated_lines, "index --boilerplate strip", SAME),
+    ("no-words", "hint", numbers, "index --exclude /track.txt", SAME),
     ("near-duplicates", "hint", similar_texts, "query --dedupe 'your query'", SHOWS),
     ("cut-chunks", "hint", long_tables, "index --chunk-tokens 62", SAME),
     ("cut-chunks", "hint", longer_tables, "models", SHOWS),
@@ -415,7 +422,7 @@ def test_every_kind_is_provoked_and_documented():
 def test_healthy_store_has_no_finding(healthy, cli):
     result = cli("doctor")
     assert result.stdout == ""
-    assert result.stderr.endswith("0 findings in .ragembed; 16 of 16 checks ran\n")
+    assert result.stderr.endswith("0 findings in .ragembed; 17 of 17 checks ran\n")
     diagnosis = diagnose()
     assert (diagnosis.findings, diagnosis.not_run, diagnosis.severity) == ((), (), None)
 
@@ -513,7 +520,7 @@ def test_damaged_database_stops_the_other_checks(healthy, cli):
     damaged_rows(healthy)
     result = cli("doctor", exit_code=2)
     assert "not run: drift: the database is damaged\n" in result.stdout
-    assert result.stderr.endswith("1 finding in .ragembed; 1 of 16 checks ran\n")
+    assert result.stderr.endswith("1 finding in .ragembed; 1 of 17 checks ran\n")
 
 
 def test_damaged_index_stops_the_checks_of_vectors(healthy):
