@@ -55,7 +55,7 @@ READERS = (
     Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 2, (".ipynb",), _in("notebook")),
-    Reader("pdf", 2, (".pdf",), _in("pdf")),
+    Reader("pdf", 3, (".pdf",), _in("pdf")),
     Reader("docx", 2, (".docx", ".docm"), _in("office", "parse_docx")),
     Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), _in("office", "parse_pptx")),
     Reader("xlsx", 2, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
