@@ -27,7 +27,7 @@ def _parse_with(module: str, function: str, file: RawFile) -> Iterator[ParsedDoc
     return parse(file)
 
 
-PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
+PLAIN = Reader("text", 2, (".txt", ".text"), _in("source", "parse_plain"))
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
@@ -52,7 +52,7 @@ READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), _in("markdown")),
     Reader("rst", 1, (".rst", ".rest"), _in("markup", "parse_rst")),
     Reader("html", 2, (".html", ".htm", ".xhtml"), _in("html")),
-    Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
+    Reader("csv", 2, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 2, (".ipynb",), _in("notebook")),
     Reader("pdf", 3, (".pdf",), _in("pdf")),
