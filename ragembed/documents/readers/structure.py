@@ -48,6 +48,12 @@ class HeadingPath:
         """Close all headings at ``level`` or deeper."""
         self._open = [(at, title) for at, title in self._open if at < level]
 
+    def copy(self) -> HeadingPath:
+        """Return a path with the same open headings."""
+        path = HeadingPath()
+        path._open = [*self._open]
+        return path
+
 
 class FileText:
     """The text of a file, and its blocks, which are added as ranges of lines. Change a line to leave out its markup."""
