@@ -1,15 +1,15 @@
 """The tools of MCP and the operations of the HTTP API: descriptions, JSON schemas, and the check of the arguments.
 
 Clients list the tools before every conversation, so this module imports nothing heavy, and the tools are short: all of
-them together have at most 1,500 tokens. Their schemas have no null unions, which some clients reject; a value that is
-unknown is left out.
+them together have at most 1,200 tokens. They declare no schemas of answers: a tool that does must answer with
+structured content, which clients show to the model instead of the shorter text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragembed.errors import ConfigError
@@ -57,22 +57,19 @@ _K: Schema = _from(1, _MOST_RESULTS, 10)
 _MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
 _WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
 _TOKENS: Schema = _from(_LEAST_TOKENS, MOST_TOKENS, DEFAULT_TOKENS)
-_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
-_LINES: Schema = {"start_line": INTEGER, "end_line": INTEGER, "headings": array_of(TEXT)}
-_BODY: Schema = {"stale": _BOOLEAN, "text": TEXT}
-_PASSAGE: Schema = {"id": TEXT, "path": TEXT, **_LINES, "score": NUMBER, "relevance": NUMBER, **_BODY}
-_PASSAGES: Schema = {"results": array_of(object_schema(_PASSAGE, ["id", "text"])), "cursor": TEXT, "note": TEXT}
+_DETAIL: Schema = {"type": "string", "enum": ["lines", "full"], "default": "lines"}
+_STRUCTURED: Schema = {"structured": _NO}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool: its name and description, and the schemas of its arguments and its structured answer."""
+    """A tool or an operation: its name and description, and the schemas of its arguments and its answer."""
 
     name: str
     description: str
     arguments: Schema
-    required: tuple[str, ...]
-    answer: Schema
+    required: tuple[str, ...] = ()
+    answer: Schema = field(default_factory=dict)
     together: bool = False
     """Whether the store ``all`` stands for all stores together."""
 
@@ -118,94 +115,105 @@ TOOLS: Mapping[str, ToolDefinition] = {
     for tool in (
         ToolDefinition(
             "search",
-            "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
-            "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
-            "0 to 1, weak below 0.5.",
-            {"query": TEXT, "k": _K, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, **_PAGES},
+            "Find passages by meaning and words; use it first. Answers k hits: path:lines, relevance (strong, likely, "
+            "weak), headings, and the lines that answer. Read on with get; detail=full gives whole passages.",
+            {
+                "query": TEXT,
+                "k": _from(1, _MOST_RESULTS, 5),
+                "detail": _DETAIL,
+                "mode": _MODE,
+                "where": _WHERE,
+                "min_relevance": _SHARE,
+                "max_tokens": _TOKENS,
+                **_STRUCTURED,
+            },
             ("query",),
-            object_schema(_PASSAGES, ["results"]),
             together=True,
         ),
         ToolDefinition(
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS, **_STRUCTURED},
             ("query",),
-            object_schema(
-                {
-                    "blocks": array_of(object_schema({"path": TEXT, **_LINES, **_BODY}, ["path", "text"])),
-                    "left_out": array_of(TEXT),
-                    "note": TEXT,
-                },
-                ["blocks"],
-            ),
             together=True,
         ),
         ToolDefinition(
             "get",
             "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
-            {"path": TEXT, "start_line": _LINE, "end_line": _LINE, "id": TEXT, **_PAGES},
-            (),
-            object_schema(_PASSAGES, ["results"]),
+            {
+                "path": TEXT,
+                "start_line": _LINE,
+                "end_line": _LINE,
+                "id": TEXT,
+                "max_tokens": _TOKENS,
+                "cursor": {**TEXT, "description": "From the previous answer"},
+                **_STRUCTURED,
+            },
         ),
         ToolDefinition(
             "similar",
-            "Find passages that are like a passage you have: related sections, copies, other implementations.",
-            {"id": TEXT, "k": _K, "other_files": _NO, **_PAGES},
-            ("id",),
-            object_schema(_PASSAGES, ["results"]),
+            "Find passages like one you have: related sections, copies, other implementations. Give id, or path and "
+            "line.",
+            {
+                "id": TEXT,
+                "path": TEXT,
+                "line": _LINE,
+                "k": _from(1, _MOST_RESULTS, 5),
+                "detail": _DETAIL,
+                "other_files": _NO,
+                "max_tokens": _TOKENS,
+                **_STRUCTURED,
+            },
         ),
         ToolDefinition(
             "why_not",
             "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
             "words in which the results score higher. Use it to rephrase a query.",
-            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE},
+            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE, **_STRUCTURED},
             ("query", "path"),
-            object_schema(
-                {
-                    "path": TEXT,
-                    "ranks": array_of(
-                        object_schema(
-                            {"mode": TEXT, "rank": INTEGER, "of": INTEGER, "score": NUMBER, "needed": NUMBER},
-                            ["mode", "of"],
-                        )
-                    ),
-                    "weaker_words": array_of(TEXT),
-                    "best_id": TEXT,
-                    "note": TEXT,
-                },
-                ["path", "ranks", "weaker_words"],
-            ),
         ),
         ToolDefinition(
             "status",
             "Show what is indexed: root folder of the paths, files, chunks, files changed since. Use it if results "
             "are missing.",
-            {},
-            (),
-            object_schema(
-                {
-                    "stores": array_of(
-                        object_schema(
-                            {
-                                "name": TEXT,
-                                "root": TEXT,
-                                "files": INTEGER,
-                                "chunks": INTEGER,
-                                "changed_files": INTEGER,
-                                "problem": TEXT,
-                            },
-                            ["name", "root"],
-                        )
-                    )
-                },
-                ["stores"],
-            ),
+            _STRUCTURED,
         ),
     )
 }
-"""The tools of MCP by name."""
+"""The tools of MCP by name. ``structured`` asks for JSON values beside the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDefinition:
+    """A prompt with one argument: the call of a tool for its text, and what the model shall do with the answer."""
+
+    description: str
+    argument: str
+    tool: str
+    arguments: Mapping[str, Any]
+    task: str
+
+
+PROMPTS: Mapping[str, PromptDefinition] = {
+    "ask": PromptDefinition(
+        "Answer a question from the indexed documents, with sources",
+        "question",
+        "context",
+        {"max_tokens": 4000},
+        "Answer the question from the passages below. Cite path and lines for each statement. Say what they leave "
+        "open, and read more with the tools search and get before you answer from memory.",
+    ),
+    "find-code": PromptDefinition(
+        "Find the code that does something, with definitions and callers",
+        "what",
+        "search",
+        {"k": 10, "detail": "full", "max_tokens": 4000},
+        "Find the code for the task below. The best matches follow. Open what looks right with the tool get, follow "
+        "the calls with the tools search and similar, and name each definition with path and lines.",
+    ),
+}
+"""The prompts of MCP by name."""
 
 
 # The HTTP API
