@@ -570,7 +570,7 @@ OTHERS = {
     "plain": '{"mcpServers": {"other": {"command": "x"}}, "theme": "dark"}',
     "indented": '{\n    "mcpServers": {\n        "other": {\n            "command": "x"\n        }\n    }\n}\n',
     "tabs, Windows": '{\r\n\t"mcpServers": {\r\n\t\t"other": {"command": "x"}\r\n\t}\r\n}',
-    "comments": '// mine\n{\n  "a": "// no comment, ]", /* , } */\n  "mcpServers": { // b\n    "b": {"a": [1,],},\n  },\n}',
+    "comments": '// mine\n{\n  "a": "// no, ]", /* , } */\n  "mcpServers": { // b\n    "b": {"a": [1],},\n  },\n}',
     "no servers": '{\n  "theme": "dark",\n  "list": []\n}\n',
 }
 
