@@ -429,7 +429,7 @@ class _SearchPage:
             _e("details", _e("summary", "Text before"), *(_text(each) for each in passage["before"]))
             if passage["before"]
             else None,
-            _text(chunk, class_="hit", id="hit"),
+            _text(chunk, class_="part hit", id="hit"),
             *(_text(each) for each in passage["after"]),
             *_metadata(chunk["metadata"]),
             *(self._why(view) if is_open and is_found else []),
