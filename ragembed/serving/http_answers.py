@@ -15,6 +15,7 @@ from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
+from ragembed.serving.pushed_documents import get_document
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
@@ -46,6 +47,7 @@ class StoreAnswers:
             "search": _search,
             "context": _context,
             "chunk": _chunk,
+            "document": lambda served, given: get_document(served, given["id"]),
             "similar": _similar,
             "explain": _explain,
             "why_not": _why_not,

@@ -70,7 +70,8 @@ def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> d
         )
     }
     if writable:
-        paths |= _writing_paths(stores)
+        for path, methods in _writing_paths(stores).items():
+            paths[path] = {**paths.get(path, {}), **methods}
     security: dict[str, Any] = {
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],

@@ -286,6 +286,17 @@ def in_document_order(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
     return [record for member in members.values() for record in sorted(member, key=place)]
 
 
+def joined(parts: Iterable[tuple[int | None, int | None, str]]) -> str:
+    """Return first line, last line and text of consecutive chunks as one text, with the empty lines between them."""
+    texts: list[str] = []
+    line = None
+    for start, end, text in parts:
+        texts += [""] * (0 if line is None or start is None else max(0, start - line - 1))
+        texts.append(text)
+        line = end
+    return "\n".join(texts)
+
+
 class _IndexingRun:
     """A run of ``ragembed index`` in a thread of its own, which ends with the process."""
 

@@ -376,6 +376,17 @@ ENDPOINTS: Mapping[str, Endpoint] = {
             ),
         ),
         (
+            "/v1/documents/{id}",
+            _READ,
+            ToolDefinition(
+                "document",
+                "Read a document that was added over HTTP: its indexed text, title and metadata.",
+                {"id": TEXT},
+                ("id",),
+                _answer({"document": OBJECT}),
+            ),
+        ),
+        (
             "/v1/similar",
             _BOTH,
             ToolDefinition(

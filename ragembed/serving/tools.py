@@ -34,6 +34,7 @@ from ragembed.serving.stores import (
     answered,
     chunk_with_id,
     in_document_order,
+    joined,
 )
 from ragembed.serving.tool_schemas import EVERY, MOST_TOKENS, PROMPTS, TOOLS
 from ragembed.stopping import check
@@ -450,16 +451,8 @@ def _whole(passages: Sequence[Mapping[str, Any]]) -> str:
     return f"{_heading({**passages[0], **last})}\n{_fenced(_joined(passages))}"
 
 
-def _joined(passages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the texts of consecutive passages, with the empty lines that were between them in the file."""
-    parts: list[str] = []
-    line = None
-    for passage in passages:
-        start = passage.get("start_line")
-        parts += [""] * (0 if line is None or start is None else max(0, start - line - 1))
-        parts.append(passage["text"])
-        line = passage.get("end_line")
-    return "\n".join(parts)
+def _joined(passages: Iterable[Mapping[str, Any]]) -> str:
+    return joined((each.get("start_line"), each.get("end_line"), each["text"]) for each in passages)
 
 
 def _fenced(text: str) -> str:
