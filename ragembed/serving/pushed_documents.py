@@ -135,25 +135,21 @@ def checked_id(value: object) -> str:
     return value
 
 
-def get_document(served: ServedStore, document_id: str) -> dict[str, Any]:
+def get_document(store: Store, document_id: str) -> dict[str, Any]:
     """Return the indexed text of a document with its metadata; raise :class:`UnknownNameError` if there is none."""
-    store, path = served.open(), f"{SCHEME}{checked_id(document_id)}"
-
-    def read() -> dict[str, Any]:
-        records = in_document_order(store.chunks(path))
-        if not records:
-            raise UnknownNameError(f"no document has the id {document_id}: expected that of a document that was added")
-        document = {
-            "id": document_id,
-            "path": path,
-            "title": records[0].chunk.title,
-            "metadata": dict(records[0].chunk.metadata),
-            "text": joined((each.chunk.start_line, each.chunk.end_line, each.chunk.text) for each in records),
-            "chunks": [record.id for record in records],
-        }
-        return {"generation": store.generation, "document": document}
-
-    return store.read(read)
+    path = f"{SCHEME}{checked_id(document_id)}"
+    records = in_document_order(store.chunks(path))
+    if not records:
+        raise UnknownNameError(f"no document has the id {document_id}: expected that of a document that was added")
+    document = {
+        "id": document_id,
+        "path": path,
+        "title": records[0].chunk.title,
+        "metadata": dict(records[0].chunk.metadata),
+        "text": joined((each.chunk.start_line, each.chunk.end_line, each.chunk.text) for each in records),
+        "chunks": [record.id for record in records],
+    }
+    return {"generation": store.generation, "document": document}
 
 
 def put_document(served: ServedStore, document_id: str, body: Mapping[str, Any], wait: float) -> dict[str, Any]:

@@ -256,12 +256,13 @@ class ServedStores(dict[str, ServedStore]):
 
 
 def answered(
-    served: Any, arguments: dict[str, Any], answer: Callable[[Any, dict[str, Any]], Answer]
+    served: Any, arguments: dict[str, Any], answer: Callable[[Any, Any, dict[str, Any]], Answer]
 ) -> tuple[Answer, list[str], list[str]]:
-    """Return ``answer(served, arguments)``, the notes about its filter, and those of the search."""
+    """Return ``answer(served, store, arguments)`` from one snapshot, the notes about its filter, and of the search."""
+    store = served.open()
     with collected_notes() as collected:
-        result = answer(served, arguments)
-    return result, served.open().filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
+        result = store.read(lambda: answer(served, store, arguments))
+    return result, store.filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
 
 
 def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:

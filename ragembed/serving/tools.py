@@ -73,7 +73,7 @@ class StoreTools:
     def __init__(self, stores: ServedStores, auto_index: float | None = None) -> None:
         self._stores = stores
         self._auto_index = auto_index
-        self._tools: Mapping[str, Callable[[Any, dict[str, Any]], tuple[str, dict[str, Any]]]] = {
+        self._tools: Mapping[str, Callable[[Any, Any, dict[str, Any]], tuple[str, dict[str, Any]]]] = {
             "search": _search,
             "context": _context,
             "get": _get,
@@ -137,68 +137,57 @@ class StoreTools:
 # The tools: each returns its text and its JSON values
 
 
-def _search(served: ServedStore | ServedTogether, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    def answer(store: Searchable) -> tuple[str, Sequence[Hit]]:
-        settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
-        ranking = RankingOptions(dedupe=True)
-        return given["query"], store.search(given["query"], given["k"], given["mode"], ranking=ranking, **settings)
+def _search(
+    served: ServedStore | ServedTogether, store: Searchable, given: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+    hits = store.search(given["query"], given["k"], given["mode"], ranking=RankingOptions(dedupe=True), **settings)
+    return _hits(served, given, given["query"], hits)
 
-    return _hits(served, given, answer)
 
-
-def _similar(served: ServedStore, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _similar(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if ("path" in given) == ("id" in given):
         raise ConfigError("similar needs either id, or path and line: expected one of them, from an answer")
-
-    def answer(store: Store) -> tuple[str, Sequence[Hit]]:
-        record = chunk_with_id(store, given["id"]) if "id" in given else _chunk_at(served, store, given)
-        return record.chunk.text, served.similar(record.id, given["k"], other_files=given["other_files"])
-
-    return _hits(served, given, answer)
-
-
-def _chunk_at(served: ServedStore, store: Store, given: Mapping[str, Any]) -> ChunkRecord:
-    line = given.get("line")
-    records = _with_lines(store.chunks(served.source(given["path"])), given["path"], line, line)
-    return records[0]
+    if "id" in given:
+        record = chunk_with_id(store, given["id"])
+    else:
+        source, line = served.source(given["path"]), given.get("line")
+        record = _with_lines(store.chunks(source), source, line, line)[0]
+    hits = served.similar(record.id, given["k"], other_files=given["other_files"])
+    return _hits(served, given, record.chunk.text, hits)
 
 
-def _get(served: ServedStore, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _get(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if ("path" in given) == ("id" in given):
         raise ConfigError("get needs either path or id: expected one of them, from an answer of search or context")
     first, last = given.get("start_line"), given.get("end_line")
     if first is not None and last is not None and last < first:
         raise ConfigError(f"end_line is {last}, before start_line {first}: expected a line at or after it")
-    source = None if "id" in given else served.source(given["path"])
-    store = served.open()
-
-    def read() -> tuple[int, Sequence[ChunkRecord], list[bool]]:
-        if source is None:
-            records = [chunk_with_id(store, given["id"])]
-        else:
-            records = _with_lines(store.chunks(source), source, first, last)
-        return store.generation, records, served.stale(records)
-
-    generation, records, stale = store.read(read)
+    if "id" in given:
+        records = [chunk_with_id(store, given["id"])]
+    else:
+        source = served.source(given["path"])
+        records = _with_lines(store.chunks(source), source, first, last)
     passages = [
         _between(_passage(record, is_stale=is_stale), first, last)
-        for record, is_stale in zip(records, stale, strict=True)
+        for record, is_stale in zip(records, served.stale(records), strict=True)
     ]
-    page, rest = _page(passages, _position(given, generation), given["max_tokens"], structured=given["structured"])
-    structured: dict[str, Any] = {"results": page}
-    text = f"{NOTE}\n\n" + "".join(
-        f"{_whole(list(part))}\n" for _, part in groupby(page, lambda each: each.get("member"))
+    page, rest = _page(
+        passages, _position(given, store.generation), given["max_tokens"], structured=given["structured"]
     )
+    structured: dict[str, Any] = {"results": page}
+    parts = groupby(page, lambda each: each.get("member"))
+    text = f"{NOTE}\n\n" + "".join(f"{_whole(list(part))}\n" for _, part in parts)
     if rest is not None:
-        structured["cursor"] = f"{rest.result}.{rest.character}.{generation}.{_digest(given)}"
+        structured["cursor"] = f"{rest.result}.{rest.character}.{store.generation}.{_digest(given)}"
         text += f"More is left: call again with the same arguments and cursor={structured['cursor']}\n"
     return text, structured
 
 
-def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     most = given["max_tokens"]
     settings = {"where": given.get("where"), "name_file": lambda name: name}
-    context = served.open().context(given["query"], most - _NOTED, given["mode"], **settings)
+    context = store.context(given["query"], most - _NOTED, given["mode"], **settings)
     about = context.to_dict()
     for block in about["blocks"]:
         block["path"] = block["path"].removeprefix(f"{block.get('store')}: ")
@@ -210,8 +199,8 @@ def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> tup
     return context.text or f"{_NO_RESULTS}\n", structured
 
 
-def _why_not(served: ServedStore, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    found = served.open().why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
+def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    found = store.why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
     weaker = list(dict.fromkeys([*(each.phrase for each in found.phrases), *(each.word for each in found.words)]))
     words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
     ranks = [
@@ -281,26 +270,17 @@ def _between(passage: dict[str, Any], first: int | None, last: int | None) -> di
 
 
 def _hits(
-    served: ServedStore | ServedTogether,
-    given: Mapping[str, Any],
-    answer: Callable[[Any], tuple[str, Sequence[Hit]]],
+    served: ServedStore | ServedTogether, given: Mapping[str, Any], query: str, hits: Sequence[Hit]
 ) -> tuple[str, dict[str, Any]]:
     """Return all hits: their places, then the lines that answer while the budget lasts, then whole passages if asked.
 
-    ``answer`` returns the text whose words select the lines, and the hits.
+    The words of ``query`` select the lines.
     """
-    store = served.open()
-
-    def read() -> tuple[str, Sequence[Hit], list[bool], str]:
-        query, hits = answer(store)
-        return query, hits, served.stale(hits), store.language
-
-    query, hits, stale, language = store.read(read)
     if not hits:
         return f"{_NO_RESULTS}\n", {"results": []}
-    words = QueryWords(query, [hit.chunk.text for hit in hits], language)
+    words = QueryWords(query, [hit.chunk.text for hit in hits], served.open().language)
     forms, sizes = [], []
-    for number, (hit, is_stale) in enumerate(zip(hits, stale, strict=True), 1):
+    for number, (hit, is_stale) in enumerate(zip(hits, served.stale(hits), strict=True), 1):
         check()
         whole = _passage(hit, is_stale=is_stale)
         lines = {**whole, "text": words.snippet(whole["text"]), "truncated": True}
