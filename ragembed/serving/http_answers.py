@@ -58,7 +58,7 @@ class StoreAnswers:
 
     def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
-        given = ENDPOINTS[name].operation.checked(arguments, list(self._stores))
+        given = ENDPOINTS[name].checked(arguments, list(self._stores))
         if name == "status":
             stores = [_present(served.summary()) for served in self._stores.all_or(given)]
             about = {"version": __version__, "writable": self._writable, "stores": stores}

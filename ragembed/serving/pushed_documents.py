@@ -24,7 +24,17 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.serving.stores import ServedStore, UnknownNameError, in_document_order, joined
-from ragembed.serving.tool_schemas import Schema, check_characters, object_schema, shown
+from ragembed.serving.tool_schemas import (
+    INTEGER,
+    OBJECT,
+    TEXT,
+    Schema,
+    array_of,
+    check_characters,
+    object_schema,
+    shown,
+    whole_object,
+)
 from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION
 
@@ -35,13 +45,13 @@ _ID = re.compile(r"(?!(?:.*/)?\.{1,2}(?:/|$))[^\x00-\x1f\x7f\s](?:[^\x00-\x1f\x7
 _SUFFIXES = {"text": ".txt", "markdown": ".md"}
 
 _FIELDS: Schema = {
-    "text": {"type": "string", "minLength": 1},
-    "title": {"type": "string"},
-    "format": {"type": "string", "enum": list(_SUFFIXES), "default": "text"},
-    "metadata": {"type": "object", "description": "Values that filters can select by"},
+    "text": {**TEXT, "minLength": 1},
+    "title": TEXT,
+    "format": {**TEXT, "enum": list(_SUFFIXES), "default": "text"},
+    "metadata": {**OBJECT, "description": "Values that filters can select by"},
 }
 ID: Schema = {
-    "type": "string",
+    **TEXT,
     "minLength": 1,
     "maxLength": 500,
     "description": "1 to 500 characters without control characters, such as a name, a path or a URL",
@@ -49,33 +59,14 @@ ID: Schema = {
 DOCUMENT: Schema = object_schema(_FIELDS, ["text"])
 BATCH: Schema = object_schema(
     {
-        "documents": {
-            "type": "array",
-            "items": object_schema({"id": ID, **_FIELDS}, ["id", "text"]),
-            "maxItems": MOST_DOCUMENTS,
-        },
-        "delete": {"type": "array", "items": ID, "maxItems": MOST_DOCUMENTS},
+        "documents": {**array_of(object_schema({"id": ID, **_FIELDS}, ["id", "text"])), "maxItems": MOST_DOCUMENTS},
+        "delete": {**array_of(ID), "maxItems": MOST_DOCUMENTS},
     }
 )
-ANSWER: Schema = object_schema(
-    {
-        "schema_version": {"type": "integer"},
-        "store": {"type": "string"},
-        "generation": {"type": "integer"},
-        "documents": {
-            "type": "array",
-            "items": object_schema(
-                {
-                    "id": {"type": "string"},
-                    "path": {"type": "string"},
-                    "status": {"type": "string", "enum": ["added", "changed", "unchanged", "deleted"]},
-                    "chunks": {"type": "integer"},
-                },
-                ["id", "path", "status"],
-            ),
-        },
-    },
-    ["schema_version", "store", "generation", "documents"],
+_STATUS: Schema = {**TEXT, "enum": ["added", "changed", "unchanged", "deleted"]}
+_WRITTEN = object_schema({"id": TEXT, "path": TEXT, "status": _STATUS, "chunks": INTEGER}, ["id", "path", "status"])
+ANSWER: Schema = whole_object(
+    {"schema_version": INTEGER, "store": TEXT, "generation": INTEGER, "documents": array_of(_WRITTEN)}
 )
 
 

@@ -39,6 +39,11 @@ def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
 
 
+def whole_object(properties: Schema) -> Schema:
+    """Return the schema of an object that has all properties."""
+    return object_schema(properties, list(properties))
+
+
 def array_of(items: Schema) -> Schema:
     """Return the schema of an array."""
     return {"type": "array", "items": items}
@@ -290,177 +295,153 @@ _HIT: Schema = object_schema(
 _FACET: Schema = object_schema({"value": {}, "count": INTEGER, "where": TEXT}, ["count"])
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(ToolDefinition):
     """An operation with its path and methods. Parameters in braces are part of the path."""
 
     path: str
-    methods: tuple[str, ...]
-    operation: ToolDefinition
+    methods: tuple[str, ...] = ("GET",)
 
 
-_READ, _BOTH = ("GET",), ("GET", "POST")
+_BOTH = ("GET", "POST")
 ENDPOINTS: Mapping[str, Endpoint] = {
-    operation.name: Endpoint(path, methods, operation)
-    for path, methods, operation in (
-        (
-            "/v1/search",
-            _BOTH,
-            ToolDefinition(
-                "search",
-                "Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+    endpoint.name: endpoint
+    for endpoint in (
+        Endpoint(
+            path="/v1/search",
+            methods=_BOTH,
+            name="search",
+            description="Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+            arguments={
+                "q": TEXT,
+                "k": _K,
+                "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
+                **_RANKING,
+                "facets": _described(
+                    TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                ),
+            },
+            required=("q",),
+            answer=_answer(
                 {
-                    "q": TEXT,
-                    "k": _K,
-                    "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
-                    **_RANKING,
-                    "facets": _described(
-                        TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                    "query": TEXT,
+                    "mode": TEXT,
+                    "results": array_of(_HIT),
+                    "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
+                }
+            ),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/context",
+            methods=_BOTH,
+            name="context",
+            description="Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+            arguments={
+                "q": TEXT,
+                "budget": _from(1, MOST_BUDGET, BUDGET),
+                "mode": _MODE,
+                "where": _WHERE,
+                "min_relevance": _SHARE,
+                "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+            },
+            required=("q",),
+            answer=_answer(
+                {
+                    "query": TEXT,
+                    "budget": INTEGER,
+                    "tokens": INTEGER,
+                    "tokenizer": TEXT,
+                    "blocks": array_of(OBJECT),
+                    "left_out": array_of(OBJECT),
+                    "text": TEXT,
+                }
+            ),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/chunks/{id}",
+            name="chunk",
+            description="Read a chunk and its neighbours in the same file.",
+            arguments={
+                "id": _ID,
+                "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
+                "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
+                "q": _described(TEXT, "Query whose words are highlighted"),
+            },
+            required=("id",),
+            answer=_answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
+        ),
+        Endpoint(
+            path="/v1/documents/{id}",
+            name="document",
+            description="Read a document that was added over HTTP: its indexed text, title and metadata.",
+            arguments={"id": TEXT},
+            required=("id",),
+            answer=_answer({"document": OBJECT}),
+        ),
+        Endpoint(
+            path="/v1/similar",
+            methods=_BOTH,
+            name="similar",
+            description="Find passages that are like a chunk.",
+            arguments={"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
+            required=("id",),
+            answer=_answer({"id": TEXT, "results": array_of(_HIT)}),
+        ),
+        Endpoint(
+            path="/v1/explain",
+            methods=_BOTH,
+            name="explain",
+            description="Explain the score of a result of a search with the same parameters; k is its k plus offset.",
+            arguments={"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
+            required=("q", "id"),
+            answer=_answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/why-not",
+            methods=_BOTH,
+            name="why_not",
+            description="Explain why a file is not among the results of a query.",
+            arguments={"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
+            required=("q", "path"),
+            answer=_answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
+        ),
+        Endpoint(
+            path="/v1/files",
+            methods=_BOTH,
+            name="files",
+            description="List the indexed files by name.",
+            arguments={
+                "path": _described(TEXT, "Only this file, or the files below this folder"),
+                "k": _from(1, MOST_FILES, 100),
+                "offset": _from(0, 10**9, 0),
+            },
+            answer=_answer(
+                {
+                    "total": INTEGER,
+                    "files": array_of(
+                        object_schema(
+                            {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
+                        )
                     ),
-                },
-                ("q",),
-                _answer(
-                    {
-                        "query": TEXT,
-                        "mode": TEXT,
-                        "results": array_of(_HIT),
-                        "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
-                    }
-                ),
-                together=True,
+                }
             ),
         ),
-        (
-            "/v1/context",
-            _BOTH,
-            ToolDefinition(
-                "context",
-                "Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+        Endpoint(
+            path="/v1/status",
+            name="status",
+            description="Show what is indexed.",
+            arguments={},
+            answer=object_schema(
                 {
-                    "q": TEXT,
-                    "budget": _from(1, MOST_BUDGET, BUDGET),
-                    "mode": _MODE,
-                    "where": _WHERE,
-                    "min_relevance": _SHARE,
-                    "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+                    "schema_version": INTEGER,
+                    "version": TEXT,
+                    "writable": _BOOLEAN,
+                    "stores": array_of(OBJECT),
                 },
-                ("q",),
-                _answer(
-                    {
-                        "query": TEXT,
-                        "budget": INTEGER,
-                        "tokens": INTEGER,
-                        "tokenizer": TEXT,
-                        "blocks": array_of(OBJECT),
-                        "left_out": array_of(OBJECT),
-                        "text": TEXT,
-                    }
-                ),
-                together=True,
-            ),
-        ),
-        (
-            "/v1/chunks/{id}",
-            _READ,
-            ToolDefinition(
-                "chunk",
-                "Read a chunk and its neighbours in the same file.",
-                {
-                    "id": _ID,
-                    "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
-                    "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
-                    "q": _described(TEXT, "Query whose words are highlighted"),
-                },
-                ("id",),
-                _answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
-            ),
-        ),
-        (
-            "/v1/documents/{id}",
-            _READ,
-            ToolDefinition(
-                "document",
-                "Read a document that was added over HTTP: its indexed text, title and metadata.",
-                {"id": TEXT},
-                ("id",),
-                _answer({"document": OBJECT}),
-            ),
-        ),
-        (
-            "/v1/similar",
-            _BOTH,
-            ToolDefinition(
-                "similar",
-                "Find passages that are like a chunk.",
-                {"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
-                ("id",),
-                _answer({"id": TEXT, "results": array_of(_HIT)}),
-            ),
-        ),
-        (
-            "/v1/explain",
-            _BOTH,
-            ToolDefinition(
-                "explain",
-                "Explain the score of a result of a search with the same parameters. k is its k plus its offset.",
-                {"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
-                ("q", "id"),
-                _answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
-                together=True,
-            ),
-        ),
-        (
-            "/v1/why-not",
-            _BOTH,
-            ToolDefinition(
-                "why_not",
-                "Explain why a file is not among the results of a query.",
-                {"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
-                ("q", "path"),
-                _answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
-            ),
-        ),
-        (
-            "/v1/files",
-            _BOTH,
-            ToolDefinition(
-                "files",
-                "List the indexed files by name.",
-                {
-                    "path": _described(TEXT, "Only this file, or the files below this folder"),
-                    "k": _from(1, MOST_FILES, 100),
-                    "offset": _from(0, 10**9, 0),
-                },
-                (),
-                _answer(
-                    {
-                        "total": INTEGER,
-                        "files": array_of(
-                            object_schema(
-                                {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
-                            )
-                        ),
-                    }
-                ),
-            ),
-        ),
-        (
-            "/v1/status",
-            _READ,
-            ToolDefinition(
-                "status",
-                "Show what is indexed.",
-                {},
-                (),
-                object_schema(
-                    {
-                        "schema_version": INTEGER,
-                        "version": TEXT,
-                        "writable": _BOOLEAN,
-                        "stores": array_of(OBJECT),
-                    },
-                    ["schema_version", "stores"],
-                ),
+                ["schema_version", "stores"],
             ),
         ),
     )

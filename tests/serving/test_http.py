@@ -114,7 +114,7 @@ async def test_every_operation_answers_as_described(client):
         if "{id}" in endpoint.path:
             del arguments["id"]
         answers[name] = await get(api, path, **arguments)
-        jsonschema.validate(answers[name], endpoint.operation.answer)
+        jsonschema.validate(answers[name], endpoint.answer)
         assert answers[name]["schema_version"] == 1
         if "POST" in endpoint.methods:
             assert await send(api, "POST", path, **arguments) == answers[name]
@@ -464,7 +464,7 @@ async def test_documents_have_any_id_and_can_be_read(client, name):
     assert "no document has the id" in await get(api, path, 404)
     await send(api, "PUT", path, text=text, format="markdown", title="About", metadata={"year": 2026})
     answer = await get(api, path)
-    jsonschema.validate(answer, ENDPOINTS["document"].operation.answer)
+    jsonschema.validate(answer, ENDPOINTS["document"].answer)
     document = answer["document"]
     assert (document["id"], document["path"], document["text"]) == (name, f"documents://{name}", text)
     assert (document["title"], document["metadata"]) == ("About", {"year": 2026})
