@@ -96,8 +96,8 @@ class VectorMap:
     ``cluster`` are the numbers of the clusters of the vectors, int64, shape ``(n,)``, and ``clusters`` the clusters of
     those that were laid out. ``laid_out`` are the ascending numbers of the ``m`` vectors that t-SNE laid out, int64.
     ``neighbours`` (as positions in ``laid_out``) and ``cosines`` are those of their nearest neighbours, shape ``(m,
-    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map,
-    measured for ``measured`` vectors; None for fewer than 12.
+    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map, of
+    those laid out; None for fewer than 12.
     """
 
     places: NDArray[np.uint16]
@@ -107,7 +107,6 @@ class VectorMap:
     neighbours: Rows
     cosines: Floats
     kept: float | None
-    measured: int
 
 
 def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMap:
@@ -125,20 +124,14 @@ def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMa
     places[laid_out] = points
     cluster = np.zeros(count, dtype=np.int64)
     cluster[laid_out] = cluster_of_laid_out
-    measured = laid_out[:: max(1, len(laid_out) // _MEASURED)][:_MEASURED]
-    compared = _Nearest(vectors[np.searchsorted(laid_out, measured)], measured)
-    compared.add(laid_out, vectors)
     rest = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
     near = _Placing(vectors, points, cluster_of_laid_out, clusters.centres)
     for some in _blocks(rest):
-        block = read(some)
-        places[some], cluster[some] = near.place(block)
-        compared.add(some, block)
+        places[some], cluster[some] = near.place(read(some))
         advance(len(some))
-    kept = None if count < KEPT + 2 else _kept(places, measured, compared.found)
-    return VectorMap(
-        places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept, len(measured)
-    )
+    measured = np.arange(0, len(laid_out), max(1, len(laid_out) // _MEASURED))[:_MEASURED]
+    kept = None if count < KEPT + 2 else _kept(points, measured, neighbours[measured, :KEPT])
+    return VectorMap(places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept)
 
 
 def place_beside(places: Doubles, weights: Doubles) -> Doubles:
@@ -227,24 +220,6 @@ class _Placing:
             for member, others, weight in zip(members.tolist(), candidates[found], weights, strict=True):
                 places[member] = place_beside(self._points[others], weight)
         return places, cluster
-
-
-class _Nearest:
-    """The nearest neighbours of some vectors among vectors that come in blocks."""
-
-    def __init__(self, vectors: Floats, numbers: Rows) -> None:
-        self._vectors, self._numbers = vectors, numbers
-        self.found = np.full((len(vectors), KEPT), -1, dtype=np.int64)
-        self._cosines = np.full((len(vectors), KEPT), -np.inf, dtype=np.float32)
-
-    def add(self, numbers: Rows, vectors: Floats) -> None:
-        """Compare with ``vectors``, whose numbers are ``numbers``."""
-        products = self._vectors @ vectors.T
-        products[self._numbers[:, None] == numbers] = -np.inf
-        together = np.hstack([self._cosines, products])
-        known = np.hstack([self.found, np.broadcast_to(numbers, products.shape)])
-        columns, self._cosines = _best(together, KEPT)
-        self.found = np.take_along_axis(known, columns, axis=1)
 
 
 def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
