@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import in_option
-from ragembed.cli.options import served_stores
+from ragembed.cli.options import in_option, served_stores
 from ragembed.cli.output import say
 from ragembed.extras import require
 from ragembed.printable import printable

@@ -22,6 +22,8 @@ from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
 from ragembed.types import Bools, Doubles, Floats
 
+_SHOWING_KIND = 10
+"""Number of first candidates that show whether a query is about source code."""
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
 QUERIES_AT_ONCE = 32
@@ -266,3 +268,36 @@ def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:
     """
     words = snapshot.words_by_key(keys.tolist())
     return feedback.likeness([words[key] for key in keys.tolist()], best)
+
+
+def fused(
+    snapshot: Snapshot,
+    vectors: Floats,
+    words: Sequence[LexicalMatches],
+    depth: int,
+    selection: Selected,
+    fusions: Sequence[Fusion],
+    towards: Sequence[Mapping[int, float]],
+) -> list[Candidates]:
+    """Return the chunks of both searches for each query with their fused scores; ``towards`` are as in Candidates."""
+    candidates = []
+    nearest = nearest_chunks(snapshot, vectors, depth, selection)
+    for vector, matches, (near, cosines), fusion, moved_to in zip(
+        vectors, words, nearest, fusions, towards, strict=True
+    ):
+        # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
+        others = matches.likely[~among(matches.likely, near)]
+        keys = np.concatenate([near, others])
+        dense = np.concatenate([cosines, matches.vectors.cosines(vector, others)])
+        dense -= matches.vectors.correction(keys, fusion.hubness)
+        dense = with_expected(dense, matches, keys)
+        candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
+    return candidates
+
+
+def weighted_by_kind(snapshot: Snapshot, pool: Candidates) -> Candidates:
+    """Return candidates fused again with the weights for source code, if most of the first are source code."""
+    fusion = pool.fusion.for_code()
+    if fusion == pool.fusion or not snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
+        return pool
+    return Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, fusion)

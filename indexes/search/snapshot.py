@@ -17,7 +17,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.search.feedback import KeptWords
+from ragembed.indexes.search.feedback import KeptWords, is_code
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.reader import StoreView
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
@@ -34,6 +34,8 @@ from ragembed.types import Bools, Doubles, Floats, Integers
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
+_MOST_KINDS = 100_000
+"""Number of chunks of which it is kept whether they are source code."""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
@@ -381,13 +383,27 @@ class Snapshot:
 
         def read(new: Sequence[int]) -> dict[int, str]:
             terms = of_language(self.language())
-            return {
-                key + first: terms.of_text(text)
-                for store, first, _, local in self._by_store(new)
-                for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
-            }
+            return {key: terms.of_text(text) for key, text in self._embedded_texts(new).items()}
 
         return self._kept.words.of(keys, read)
+
+    def are_code(self, keys: Sequence[int]) -> bool:
+        """Return whether most of the chunks are source code."""
+        known = self._kept.words.code
+        if len(known) > _MOST_KINDS:
+            known.clear()
+        kinds = {key: known[key] for key in keys if key in known}
+        if new := [key for key in keys if key not in kinds]:
+            kinds |= {key: is_code(text) for key, text in self._embedded_texts(new).items()}
+            known.update(kinds)
+        return 2 * sum(kinds.values()) > len(keys)
+
+    def _embedded_texts(self, keys: Sequence[int]) -> dict[int, str]:
+        return {
+            key + first: text
+            for store, first, _, local in self._by_store(keys)
+            for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
+        }
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in its store."""
