@@ -148,10 +148,10 @@ def check_words(exam: Examination) -> Iterator[Finding]:
             f"{counted(len(names), 'file has', 'files have')} hardly any words",
             "Most of their chunks are encoded data, numbers or coordinates, which no query finds. They take memory and "
             "time. If nobody searches them, exclude them with the command.",
+            exam.commands.excluding(names, exam.sources),
             len(names),
             len(names) / len(exam.sources),
             examples([shown_path(file_path(name, exam.store.path)) for name in names]),
-            exam.commands.excluding(names, exam.sources),
         )
 
 

@@ -119,7 +119,7 @@ class ChunkVectors:
         """Return which of the chunks ``keys`` have no vector yet, shape ``(n,)``."""
         if not self._snapshot.waiting():
             return np.zeros(len(keys), dtype=bool)
-        missing: Bools = ~self.of(keys).any(axis=1)
+        missing: Bools = np.logical_not(self.of(keys).any(axis=1))
         return missing
 
     def correction(self, keys: Keys, weight: float) -> Floats:
