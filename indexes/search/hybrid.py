@@ -117,8 +117,6 @@ class ChunkVectors:
 
     def missing(self, keys: Keys) -> Bools:
         """Return which of the chunks ``keys`` have no vector yet, shape ``(n,)``."""
-        if not self._snapshot.waiting():
-            return np.zeros(len(keys), dtype=bool)
         missing: Bools = np.logical_not(self.of(keys).any(axis=1))
         return missing
 
@@ -290,7 +288,8 @@ def fused(
         keys = np.concatenate([near, others])
         dense = np.concatenate([cosines, matches.vectors.cosines(vector, others)])
         dense -= matches.vectors.correction(keys, fusion.hubness)
-        dense = with_expected(dense, matches, keys)
+        if snapshot.waiting():
+            dense = with_expected(dense, matches, keys)
         candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
     return candidates
 

@@ -267,9 +267,11 @@ class Search:
                     self.trace.append(tier)
 
                 def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float | None, float | None]]:
-                    cosines = matches.vectors.cosines(vector, keys[at]).astype(object)
-                    cosines[matches.vectors.missing(keys[at])] = None
-                    return list(zip(cosines.tolist(), matches.of_chunks(keys[at]).tolist(), strict=True))
+                    cosines: Sequence[float | None] = matches.vectors.cosines(vector, keys[at]).tolist()
+                    if self.snapshot.waiting():
+                        missing = matches.vectors.missing(keys[at]).tolist()
+                        cosines = [None if no else cosine for no, cosine in zip(missing, cosines, strict=True)]
+                    return list(zip(cosines, matches.of_chunks(keys[at]).tolist(), strict=True))
 
                 yield _Tier(tier.keys, tier.scores, parts)
 
