@@ -17,7 +17,7 @@ from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.documents.readers import only_document_errors, read
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
@@ -82,6 +82,7 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
         "start_line": chunk.start_line,
         "end_line": chunk.end_line,
         "page": chunk.page,
+        **({} if chunk.end_page == chunk.page else {"end_page": chunk.end_page}),
         "tokens": chunk.tokens,
         "title": chunk.title,
         "headings": list(chunk.headings),
@@ -90,7 +91,8 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
 
 
 def _print_chunk(entry: dict[str, Any]) -> None:
-    place = f"page {entry['page']}" if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
+    pages = location_of("", None, None, entry["page"], entry.get("end_page")).removeprefix(", ")
+    place = pages if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
     if "member" in entry:
         place = f"{printable_line(entry['member'])}, {place}"
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"

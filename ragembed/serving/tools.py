@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.errors import ConfigError
-from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
+from ragembed.indexes.search.context import NOTE, fence_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.searchable import Searchable
@@ -335,6 +335,7 @@ def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
             "start_line": chunk.start_line,
             "end_line": chunk.end_line,
             "page": chunk.page,
+            "end_page": None if chunk.end_page == chunk.page else chunk.end_page,
             "headings": _headings(chunk.headings or ((chunk.title,) if chunk.title else ())),
             "score": _rounded(hit.score) if hit else None,
             "relevance": _rounded(hit.relevance) if hit else None,
@@ -369,7 +370,7 @@ def _rendered_passage(number: int, passage: Mapping[str, Any]) -> str:
     if "member" in passage:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
-    place = location_of(path, passage.get("start_line"), passage.get("end_line"), passage.get("page"), None)
+    place = location_of(path, *map(passage.get, ("start_line", "end_line", "page", "end_page")))
     notes = [f"id {passage['id']}", " > ".join(passage.get("headings", []))]
     notes += [
         text for name, text in (("stale", "changed since it was indexed"), ("truncated", "cut")) if name in passage
