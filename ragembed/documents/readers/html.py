@@ -9,6 +9,9 @@ from html.parser import HTMLParser
 
 from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.readers import source
+from ragembed.documents.readers.blobs import without_blobs
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
@@ -50,31 +53,54 @@ LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
 MOST_TAGS = 1_000_000
+MOST_META = 100
+META = re.compile(
+    r"(?:(?:og|dc|dcterms|article|citation)[:._])?(?P<name>author|creator|description|keywords|tag|subject|category|title|"
+    r"(?:\w+_)?(?:date|time)|created|modified|issued|language|publisher)",
+    re.IGNORECASE,
+)
+"""Names of properties of pages, as in Dublin Core, Open Graph and Highwire Press. Others are about their display."""
+META_NAMES = {"creator": "author", "tag": "tags"}
+TEMPLATE = re.compile(r"\{[{%#].*?[}%#]\}|<%.*?%>|<\?.*?\?>", re.DOTALL)
+SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b", re.IGNORECASE)
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element."""
+    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element.
+
+    ``meta`` has the properties in ``<meta>`` elements.
+    """
 
     text: str
     blocks: list[Block]
     lines: list[int]
     title: str | None
+    meta: dict[str, list[str]]
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a web page. ``line_numbers`` has the source line where each text line starts."""
-    page = parse_page(decode_html(file.data))
-    yield ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
+    """Read a web page. ``line_numbers`` has the source line where each text line starts.
+
+    A template that has only scripts and placeholders is source code.
+    """
+    text = decode_html(file.data)
+    page = parse_page(text)
+    if not TEMPLATE.sub("", page.text).strip() and (SCRIPT.search(text) or TEMPLATE.search(text)):
+        yield from source.parse(file)
+        return
+    document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
+    meta = {name: values[0] if len(values) == 1 else values for name, values in page.meta.items()}
+    yield with_properties(document, meta)
 
 
 def decode_html(data: bytes) -> str:
     """Decode a page: as UTF-8 if it is valid, else with the declared character set, else with the most likely one."""
     declared = DECLARED.search(data[:HEAD_BYTES])
     text = declared_text(data, declared[1].decode("ascii", "replace")) if declared else None
-    return text_of(data) if text is None else text
+    return text_of(data) if text is None else without_blobs(text)
 
 
 def page_title(page: HtmlPage) -> str | None:
@@ -120,7 +146,8 @@ def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
     parser.end_block()
     parser.end_asides()
     builder = parser.builder
-    return HtmlPage(builder.text, builder.blocks, builder.places, one_line("".join(parser.title)) or None)
+    title = one_line("".join(parser.title)) or None
+    return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
 
 
 class _Inside:
@@ -171,6 +198,7 @@ class _HtmlParser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.builder = TextBuilder()
         self.title: list[str] = []
+        self.meta: dict[str, list[str]] = {}
         self._menu_tags = menu_tags
         self._keep_quotes = keep_quotes
         self._dropped = _Inside()
@@ -185,6 +213,7 @@ class _HtmlParser(HTMLParser):
         self._heading = 0
         self._signature: str | None = None
         self._label = False
+        self._anchor = -1
         self._term = False
         self._definitions = 0
         self._lists: list[int | None] = []
@@ -211,6 +240,10 @@ class _HtmlParser(HTMLParser):
             self._in_link = True
         elif tag == "title":
             self._in_title = not self.title
+        elif tag == "meta":
+            self._add_meta(attributes)
+        elif tag == "a":
+            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
@@ -229,6 +262,8 @@ class _HtmlParser(HTMLParser):
             self._in_link = False
         elif tag == "title":
             self._in_title = False
+        elif tag == "a":
+            self._end_anchor()
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:
@@ -258,6 +293,20 @@ class _HtmlParser(HTMLParser):
             self._last_line = line + data.rstrip().count("\n")
         elif self._words:
             self._words.append(" ")
+
+    def _end_anchor(self) -> None:
+        """Leave out a sign such as ¶ or § that links to its own place."""
+        if 0 <= self._anchor < len(self._words) and not any(map(str.isalnum, "".join(self._words[self._anchor :]))):
+            self._words[self._anchor :] = [" "] * bool(self._anchor)
+        self._anchor = -1
+
+    def _add_meta(self, attributes: Attributes) -> None:
+        match = META.fullmatch(attributes.get("name") or attributes.get("property") or attributes.get("itemprop") or "")
+        content = attributes.get("content", "").strip()
+        if match and content and len(self.meta) < MOST_META:
+            name = match["name"].lower()
+            values = self.meta.setdefault(META_NAMES.get(name, name), [])
+            values += [content] * (content not in values)
 
     def end_block(self) -> None:
         """End the current row, line and block."""

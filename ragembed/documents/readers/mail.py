@@ -133,7 +133,7 @@ class _MailPart:
     def text(self) -> str:
         """Return the decoded text, in the declared character set if it is right."""
         content = self.content()
-        declared = declared_text(content, _tolerant(self.message.get_content_charset) or "")
+        declared = declared_text(content, _tolerant(lambda: self.message.get_content_charset("")) or "")
         if declared is not None:
             return declared
         return decode(content).text if self.content_type == "text/plain" else decode_html(content)

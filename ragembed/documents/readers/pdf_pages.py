@@ -20,6 +20,14 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, BinaryIO
 
+PROPERTIES = {
+    "title": "Title",
+    "author": "Author",
+    "subject": "Subject",
+    "keywords": "Keywords",
+    "created": "CreationDate",
+    "modified": "ModDate",
+}
 GAP = 1.1
 """A gap between two words that is wider than this, in font sizes, separates two segments of a line."""
 TAB = 0.2
@@ -402,15 +410,15 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
     except pdfium.PdfiumError as error:
         write({"error": error.err_code})
         return
-    try:
-        title = document.get_metadata_value("Title")
-    except UnicodeError:
-        title = ""
+    properties = {}
+    for key, name in PROPERTIES.items():
+        with suppress(UnicodeError):
+            properties[key] = document.get_metadata_value(name)
     with suppress(pdfium.PdfiumError):
         document.init_forms()
     form = document.formenv and document.formenv.raw
     entries = outline(raw, document, pdfium.PdfiumError)
-    write({"pages": len(document), "title": title, "outline": entries})
+    write({"pages": len(document), "properties": properties, "outline": entries})
     for number in range(len(document)):
         try:
             page = document[number]
