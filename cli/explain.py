@@ -11,7 +11,7 @@ from ragembed.cli.output import counted, lines_of, print_record, say
 from ragembed.cli.searched import namer, open_searched, place_in_store, say_left_out
 from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts
@@ -228,6 +228,6 @@ def _lines(record: ChunkRecord) -> str:
     if chunk.start_line is not None and chunk.end_line is not None:
         places.append(lines_of(chunk.start_line, chunk.end_line))
     elif chunk.page is not None:
-        places.append(f"page {chunk.page}")
+        places.append(location_of("", None, None, chunk.page, chunk.end_page).removeprefix(", "))
     shown = ", ".join(printable_line(place) for place in places if place)
     return f" (best chunk: {shown})" if shown else ""

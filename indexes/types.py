@@ -13,6 +13,7 @@ import numpy as np
 
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
+from ragembed.documents.readers.registry import location_of
 from ragembed.encoder import VectorEncoder as VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.types import Floats, Integers
@@ -164,9 +165,9 @@ class Hits(list[Hit]):
 
 def _place(hit: Hit) -> str:
     chunk = hit.chunk
-    lines = "" if chunk.start_line is None else f":{chunk.start_line}-{chunk.end_line}"
     store = "" if hit.store is None else f"{hit.store}: "
-    return store + (source_of(hit) or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
+    path = store + (source_of(hit) or hit.id)
+    return location_of(path, chunk.start_line, chunk.end_line, chunk.page, chunk.end_page)
 
 
 def source_of(record: ChunkRecord | Hit) -> str | None:

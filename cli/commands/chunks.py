@@ -22,7 +22,7 @@ from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, is_url, place_of
 from ragembed.documents.readers import only_document_errors, read
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DocumentError, StoreNotFoundError
 from ragembed.indexes import ChunkRecord, Collection, IndexingOptions, Store
@@ -147,6 +147,7 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
         "start_line": chunk.start_line,
         "end_line": chunk.end_line,
         "page": chunk.page,
+        **({} if chunk.end_page == chunk.page else {"end_page": chunk.end_page}),
         "tokens": chunk.tokens,
         "title": chunk.title,
         "headings": list(chunk.headings),
@@ -155,7 +156,7 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
 
 
 def _print_chunk(entry: dict[str, Any]) -> None:
-    place = "no lines" if entry["page"] is None else f"page {entry['page']}"
+    place = location_of("", None, None, entry["page"], entry.get("end_page")).removeprefix(", ") or "no lines"
     if entry["start_line"] is not None:
         place = lines_of(entry["start_line"], entry["end_line"])
     if "member" in entry:

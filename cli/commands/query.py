@@ -27,6 +27,7 @@ from ragembed.cli.project import apply_collection, confirm_models
 from ragembed.cli.searched import ask, namer, open_searched, searched_options
 from ragembed.config.fields import setting
 from ragembed.documents.places import Place
+from ragembed.documents.readers.registry import location_of
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
@@ -253,9 +254,7 @@ def _place(result: dict[str, Any]) -> str:
     path = printable_line(str(result["path"] or result.get("metadata", {}).get("source") or result["id"]))
     if "member" in result:
         path = f"{path}: {printable_line(result['member'])}"
-    if result["start_line"] is not None:
-        return f"{path}:{result['start_line']}-{result['end_line']}"
-    return path if result["page"] is None else f"{path}, page {result['page']}"
+    return location_of(path, result["start_line"], result["end_line"], result["page"], None)
 
 
 def _highlighted(text: str, words: QueryWords) -> str:

@@ -19,7 +19,7 @@ from ragembed.documents.model import Block, Chunk
 from ragembed.documents.places import RemotePath, shown_path
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.blobs import has_few_words
-from ragembed.documents.readers.registry import PLAIN, named_reader
+from ragembed.documents.readers.registry import PLAIN, location_of, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
@@ -296,4 +296,4 @@ def _tokens(embedder: Embedder, text: str) -> int:
 def _place(path: str, chunk: Chunk) -> str:
     if chunk.end_line is not None:
         return f"{path}:{chunk.end_line}"
-    return path if chunk.page is None else f"{path}, page {chunk.page}"
+    return location_of(path, None, None, chunk.page, chunk.end_page)

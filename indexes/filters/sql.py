@@ -46,6 +46,7 @@ _COLUMNS = {
     "end_line": ("c.end_line", "number"),
     "page": ("c.page", "number"),
 }
+_LAST_PAGE = "coalesce(json_extract(c.later_pages, '$[#-1][1]'), c.page)"
 _OPERATORS = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _JSON_TYPES = {"string": "= 'text'", "number": "IN ('integer', 'real')"}
 
@@ -173,12 +174,27 @@ def _leaf(node: Leaf) -> _Sql:
             "json_array_length(c.headings) > 0", "json_array_length(c.headings) = 0", _in_headings(node), stored
         )
     column, kind = _COLUMNS[name]
+    if name == "page" and isinstance(node, (Comparison, In)):
+        return _either("c.page IS NOT NULL", "c.page IS NULL", _on_pages(node), stored)
     test = _on_path(node, column) if name in PATHS else _on_type(_as_stored(node, name), kind, column)
     if name not in FILE_PROPERTIES:
         return _either(f"{column} IS NOT NULL", f"{column} IS NULL", test, stored)
     if not isinstance(node, Exists):  # test each file once, not once for each of its chunks
         test = _Sql(f"c.source IN (SELECT id FROM sources WHERE {test.text})", test.parameters)  # noqa: S608  constants
     return _either("c.source IS NOT NULL", "c.source IS NULL", test, stored)
+
+
+def _on_pages(node: Comparison | In) -> _Sql:
+    """Return the test that one of the pages of a chunk meets a condition."""
+    if isinstance(node, In):
+        pages = [value for value, kind in zip(node.values, node.types, strict=True) if kind == "number"]
+        test = f"EXISTS (SELECT 1 FROM json_each(?) WHERE value BETWEEN c.page AND {_LAST_PAGE})"  # noqa: S608  constants
+        return _Sql(test, (json.dumps(pages),))
+    if node.type != "number":
+        return _FALSE
+    if node.operator == "=":
+        return _all([_on_pages(dataclasses.replace(node, operator=operator)) for operator in ("<=", ">=")])
+    return _on_type(node, "number", "c.page" if node.operator.startswith("<") else _LAST_PAGE)
 
 
 def _either(present: str, absent: str, test: _Sql, stored: _Sql) -> _Sql:

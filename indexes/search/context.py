@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from ragembed.documents.readers.registry import location_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.version import SCHEMA_VERSION
@@ -93,7 +94,7 @@ class ContextBlock:
     @property
     def location(self) -> str:
         """Path with lines or pages, such as ``docs/a.md:3-9`` or ``docs/a.pdf, page 3``."""
-        return location_of(self.path, self.start_line, self.end_line, self.page, self.end_page)
+        return location_of(one_line(self.path), self.start_line, self.end_line, self.page, self.end_page)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are neither None nor empty, as JSON values."""
@@ -311,16 +312,6 @@ def renderer_of(name: str) -> Renderer:
     if name not in RENDERERS:
         raise ConfigError(f"unknown format {name!r}: expected one of {', '.join(CONTEXT_FORMATS)}")
     return RENDERERS[name]
-
-
-def location_of(path: str, start: int | None, end: int | None, page: int | None, end_page: int | None) -> str:
-    """Return a path with lines or pages, such as ``docs/a.md:3-9`` or ``docs/a.pdf, pages 3-4``."""
-    path = one_line(path)
-    if start is not None:
-        return f"{path}:{start}-{end}"
-    if page is None:
-        return path
-    return f"{path}, page {page}" if end_page in (None, page) else f"{path}, pages {page}-{end_page}"
 
 
 def _with_headings(block: ContextBlock) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.places import shown_path
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 from ragembed.indexes.lexical.fulltext import indexed_terms
@@ -27,7 +27,7 @@ from ragembed.indexes.search.context import (
     ContextFormat,
     LeftOut,
     Renderer,
-    location_of,
+    one_line,
 )
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.snapshot import Snapshot
@@ -442,7 +442,8 @@ class _Packer:
     ) -> ContextBlock:
         inside = sorted(inside, key=lambda each: each.key or 0)
         top = inside[0].record
-        pages = [page for each in inside if (page := each.record.chunk.page) is not None]
+        chunks = [each.record.chunk for each in inside]
+        pages = [page for chunk in chunks for page in (chunk.page, chunk.end_page) if page is not None]
         ids = tuple(each.record.id for each in inside)
         return ContextBlock(
             path=file.path,
@@ -484,7 +485,8 @@ class _Packer:
         file = self._file_of(stored)
         span = self._span(file, stored)
         tokens = self._request.counter.of(chunk.text) if span is None else sum(self._line_costs(file, *span))
-        return LeftOut(location_of(file.path, chunk.start_line, chunk.end_line, chunk.page, None), tokens)
+        place = chunk.start_line, chunk.end_line, chunk.page, chunk.end_page
+        return LeftOut(location_of(one_line(file.path), *place), tokens)
 
     def _with_list(self, blocks: Sequence[ContextBlock], left_out: Sequence[LeftOut]) -> str:
         """Return the text with as many entries of what was left out as fit."""

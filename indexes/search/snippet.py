@@ -58,12 +58,12 @@ class QueryWords:
                 places.append((start, end))
         return places
 
-    def snippet(self, text: str) -> str:
+    def snippet(self, text: str) -> tuple[str, int]:
         """Return at most ``MAX_LINES`` consecutive lines of ``text``: those with most different words of the query.
 
         Words in the addresses of links do not count, and words of lines that are only links count less. Of equally good
         lines, the first that begin with a word of the query are returned. A single line longer than ``MAX_CHARACTERS``
-        is cut at word boundaries around the words of the query.
+        is cut at word boundaries around the words of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
@@ -88,7 +88,8 @@ class QueryWords:
             else:
                 stop -= 1
         block = "\n".join(lines[start:stop]).strip("\n")
-        return block if len(block) <= MAX_CHARACTERS else self._cut(block)
+        first = max(range(start, stop), key=lambda number: (len(found[number]), -number))
+        return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), first
 
     def _words_of(self, text: str) -> Iterable[tuple[int, int, str]]:
         return self._words[text] if text in self._words else _words(text)
@@ -195,9 +196,11 @@ def hit_json(
 ) -> dict[str, Any]:
     """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
     chunk = hit.chunk
+    snippet, best_line = words.snippet(chunk.text)
     return {
         "rank": rank,
         **place_json(hit, name_file),
+        "page": chunk.page_of(best_line),
         "title": chunk.title,
         "headings": list(chunk.headings),
         "score": hit.score,
@@ -205,7 +208,7 @@ def hit_json(
         "lexical": hit.lexical,
         "rerank": hit.rerank,
         "relevance": hit.relevance,
-        "snippet": words.snippet(chunk.text),
+        "snippet": snippet,
         "text": chunk.text,
         "metadata": dict(chunk.metadata),
         "stale": state is not None,

@@ -38,7 +38,7 @@ _PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
-    " c.searched, s.path"
+    " c.searched, c.later_pages, s.path"
 )
 _EMBEDDED = "coalesce(nullif(searched, ''), text), headings, title FROM chunks"
 _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = c.source"  # noqa: S608  constants
@@ -598,6 +598,17 @@ def _headings(text: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _later_pages(text: Any) -> tuple[tuple[int, int], ...]:
+    if text is None:
+        return ()
+    try:
+        pages = [(line, page) for line, page in _json(text, "later_pages")]
+    except (TypeError, ValueError):
+        raise _holds(text, "later_pages", "a list of pairs of numbers") from None
+    require_types("later_pages", (number for pair in pages for number in pair), ())
+    return tuple(pages)
+
+
 def require_types(what: str, numbers: Iterable[object], texts: Iterable[object]) -> None:
     """Raise :class:`StoreDamagedError` unless ``numbers`` are integers and ``texts`` are strings."""
     for expected, values in ((int, numbers), (str, texts)):
@@ -630,5 +641,6 @@ def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
         tokens=row["tokens"],
         metadata=metadata,
         searched=row["searched"],
+        later_pages=_later_pages(row["later_pages"]),
     )
     return ChunkRecord(row["id"], chunk, row["path"])

@@ -103,7 +103,8 @@ CREATE TABLE chunks (
     page       INTEGER,
     tokens     INTEGER NOT NULL,
     metadata   TEXT NOT NULL,           -- JSON object
-    searched   TEXT                     -- the text that is searched, if it differs
+    searched   TEXT,                    -- the text that is searched, if it differs
+    later_pages TEXT                    -- JSON: first line in the text and number of each further page
 );
 CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);

@@ -42,7 +42,7 @@ BATCH = 1024
 COMMIT_SECONDS = 1.0
 """Least time between two commits of finished parts. A commit takes a few hundredths of it."""
 
-_COLUMNS = "id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata, searched"
+_COLUMNS = "id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata, searched, later_pages"
 _MARKS = ", ".join("?" for _ in _COLUMNS.split(","))
 
 _SAME = 1e-3
@@ -434,6 +434,7 @@ def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[
         chunk.tokens,
         _metadata_json(record),
         chunk.searched,
+        json.dumps(chunk.later_pages) if chunk.later_pages else None,
     )
 
 

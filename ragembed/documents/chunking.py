@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from operator import is_
+from typing import Any
 
 from ragembed.documents.cutting import (
     Atom,
@@ -457,14 +458,16 @@ class _Positions:
 
     def chunk(self, draft: _Draft, tokens: int) -> Chunk:
         first, last = self._line(draft.start), self._line(draft.end - 1)
-        start_line, end_line, page = self._of_lines(first, last)
+        start_line, end_line = self._lines_of(first, last)
+        page, *later = self._pages_of(first, last)
         return Chunk(
             text=self._document.text[draft.start : draft.end],
             headings=draft.headings,
             title=draft.title,
             start_line=start_line,
             end_line=end_line,
-            page=page,
+            page=page[1],
+            later_pages=tuple(later),
             tokens=tokens,
             metadata=self._document.metadata,
         )
@@ -472,17 +475,23 @@ class _Positions:
     def _line(self, offset: int) -> int:
         return bisect_right(self._starts, offset) - 1
 
-    def _of_lines(self, first: int, last: int) -> tuple[int | None, int | None, int | None]:
-        pages, numbers = self._document.page_numbers, self._document.line_numbers
-        if pages is not None:
-            return None, None, pages[first] if pages else None
+    def _lines_of(self, first: int, last: int) -> tuple[int | None, int | None]:
+        numbers = self._document.line_numbers
+        if self._document.page_numbers is not None:
+            return None, None
         if numbers is None:
-            return first + 1, last + 1, None
+            return first + 1, last + 1
         end = numbers[last]
         if last + 1 < len(self._lines):
             below_is_blank = not self._lines[last + 1].strip()
             end = max(end, numbers[last + 1] - (not below_is_blank))
-        return numbers[first], end, None
+        return numbers[first], end
+
+    def _pages_of(self, first: int, last: int) -> list[tuple[int, Any]]:
+        """Return the pages of lines, each with its first line from ``first``; None if the format has no pages."""
+        pages = self._document.page_numbers or ()
+        changes = [at for at in range(first + 1, min(last + 1, len(pages))) if pages[at] > pages[at - 1]]
+        return [(at - first, pages[at] if pages else None) for at in (first, *changes)]
 
 
 def _sections(blocks: Sequence[Block]) -> list[_Section]:

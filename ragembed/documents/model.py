@@ -87,7 +87,7 @@ class Chunk:
     start_line, end_line : int or None, optional
         First and last line of the chunk in the file, from 1; None if the format has no lines.
     page : int or None, optional
-        Page or slide of the chunk, from 1; None if the format has none.
+        First page or slide of the chunk, from 1; None if the format has none.
     tokens : int, default 0
         Number of model tokens of :attr:`embedded_text`, without special tokens.
     metadata : mapping of str to object, optional
@@ -96,6 +96,8 @@ class Chunk:
         The text that dense and lexical search use: without boilerplate, and normalised (see
         :mod:`ragembed.documents.normalisation`). None means the text itself, and ``""`` means that no search finds the
         chunk.
+    later_pages : tuple of (int, int), default ()
+        First line in the text, from 0, and number of each further page.
 
     Examples
     --------
@@ -115,6 +117,7 @@ class Chunk:
     tokens: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     searched: str | None = None
+    later_pages: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _encodable(self.text))
@@ -122,6 +125,18 @@ class Chunk:
         for name in ("title", "searched"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else _encodable(value))
+
+        if self.later_pages:
+            object.__setattr__(self, "later_pages", tuple((line, page) for line, page in self.later_pages))
+
+    @property
+    def end_page(self) -> int | None:
+        """Last page or slide of the chunk."""
+        return self.later_pages[-1][1] if self.later_pages else self.page
+
+    def page_of(self, line: int) -> int | None:
+        """Return the page of a line of the text, from 0."""
+        return next((page for first, page in reversed(self.later_pages) if first <= line), self.page)
 
     @property
     def embedded_text(self) -> str:

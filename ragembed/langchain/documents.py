@@ -89,6 +89,7 @@ def place_of(store: str | None, source: str | None, part: Chunk | ContextBlock) 
         "start_line": part.start_line,
         "end_line": part.end_line,
         "page": part.page,
+        "end_page": None if part.end_page == part.page else part.end_page,
     }
     return {name: value for name, value in place.items() if value is not None}
 

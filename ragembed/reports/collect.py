@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.doctor.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
@@ -452,11 +452,9 @@ def _shown(number: int, record: ChunkRecord) -> ShownChunk:
     chunk = record.chunk
     member = member_of(record.source, chunk.metadata)
     place = "" if member is None else f": {member}"
-    if chunk.start_line is not None:
-        place += f":{chunk.start_line}-{chunk.end_line}"
-    elif chunk.page is not None:
-        place += f", page {chunk.page}"
-    return ShownChunk(number, record.source or record.id, place, chunk.text)
+    path = record.source or record.id
+    whole = location_of(f"{path}{place}", chunk.start_line, chunk.end_line, chunk.page, chunk.end_page)
+    return ShownChunk(number, path, whole.removeprefix(path), chunk.text)
 
 
 def _folders(names: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ragembed.documents.readers.registry import location_of
 from ragembed.errors import RagembedError
 from ragembed.html_elements import Child, as_html
 from ragembed.html_elements import element as _e
@@ -586,9 +587,7 @@ def _place(record: Mapping[str, Any]) -> str:
     path = record["path"] or record["id"]
     path = f"{record['store']}: {path}" if record.get("store") else path
     path = f"{path}: {record['member']}" if record.get("member") else path
-    if record["start_line"] is not None:
-        return f"{path}:{record['start_line']}-{record['end_line']}"
-    return path if record["page"] is None else f"{path}, page {record['page']}"
+    return location_of(path, record["start_line"], record["end_line"], record["page"], None)
 
 
 def _shown(value: Any) -> str:

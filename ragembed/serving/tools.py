@@ -17,9 +17,9 @@ from textwrap import indent
 from typing import Any
 from urllib.parse import unquote
 
-from ragembed.documents.readers.registry import SOURCE_SUFFIXES, member_of
+from ragembed.documents.readers.registry import SOURCE_SUFFIXES, location_of, member_of
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
+from ragembed.indexes.search.context import NOTE, fence_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak, relevance_word
 from ragembed.indexes.search.searchable import Searchable
@@ -283,7 +283,7 @@ def _hits(
     for number, (hit, is_stale) in enumerate(zip(hits, served.stale(hits), strict=True), 1):
         check()
         whole = _passage(hit, is_stale=is_stale)
-        lines = {**whole, "text": words.snippet(whole["text"]), "truncated": True}
+        lines = {**whole, "text": words.snippet(whole["text"])[0], "truncated": True}
         head = f"{number}. {_heading(whole)}"
         if lines["text"] == whole["text"]:
             lines = whole
@@ -393,6 +393,7 @@ def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, 
             "start_line": chunk.start_line,
             "end_line": chunk.end_line,
             "page": chunk.page,
+            "end_page": None if chunk.end_page == chunk.page else chunk.end_page,
             "headings": [one_line(heading)[:_LONGEST_HEADING] for heading in headings[-_MOST_HEADINGS:]],
             "score": round(hit.score, _ROUNDING) if hit else None,
             "relevance": None if hit is None or hit.relevance is None else round(hit.relevance, _ROUNDING),
@@ -413,7 +414,7 @@ def _heading(passage: Mapping[str, Any]) -> str:
     if "member" in passage:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
-    place = location_of(path, passage.get("start_line"), passage.get("end_line"), passage.get("page"), None)
+    place = location_of(path, *map(passage.get, ("start_line", "end_line", "page", "end_page")))
     about = [
         relevance_word(passage.get("relevance")),
         None if "start_line" in passage and "path" in passage else f"id {passage['id']}",

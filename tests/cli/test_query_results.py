@@ -4,11 +4,13 @@ import importlib.util
 import json
 import zipfile
 
+import pptx
 import pytest
 
 from ragembed import Store
 from ragembed.version import install_command
 from tests.cross_encoders import known_score, make_cross_encoder
+from tests.documents.test_readers_pdf import make_pdf
 
 GUIDE = (
     "# Guide\n\nThe writer takes the lock of the store before it adds a segment, and gives it back when the "
@@ -196,3 +198,23 @@ def test_a_text_without_a_file_is_headed_by_its_source(docs, cli, tiny_model):
         store.add(["An alpha sleeps."], metadata=[{"source": "https://a.example/alpha"}])
     for command in ("query", "context"):
         assert "https://a.example/alpha" in cli(command, "alpha", "--mode", "lexical").stdout
+
+
+def test_places_are_pages_slides_and_rows(docs, cli, tiny_model):
+    """A hit names the page of its best lines, a chunk all its pages, and a filter finds each of them."""
+    words = ("alpha", "bravo", "carrot", "delta", "echo", "fox", "golf", "hotel", "india", "juliet", "kilo", "lima")
+    (docs / "twelve.pdf").write_bytes(make_pdf([[(50, 700, f"Words about {word}.")] for word in words]))
+    slides = pptx.Presentation()
+    for word in ("mike", "november"):
+        slides.slides.add_slide(slides.slide_layouts[5]).shapes.title.text = f"About {word}"
+    slides.save(str(docs / "deck.pptx"))
+    cli("index", docs, "--model", tiny_model)
+    [best] = results(cli, "lima", *LEXICAL, "--where", "page = 12")
+    assert (best["path"], best["page"]) == ("docs/twelve.pdf", 12)
+    chunks = json.loads(cli("chunks", docs / "twelve.pdf", "--json").stdout)["chunks"]
+    assert (chunks[0]["page"], chunks[-1]["end_page"]) == (1, 12)
+    assert f"--- 1: pages 1-{chunks[0]['end_page']}, " in cli("chunks", docs / "twelve.pdf").stdout
+    assert results(cli, "lima", *LEXICAL, "--where", "page = 13", exit_code=1) == []
+    assert "docs/twelve.pdf, page 3  " in cli("query", "carrot", *LEXICAL).stdout
+    assert "docs/deck.pptx, slide 2  " in cli("query", "november", *LEXICAL).stdout
+    assert "docs/deck.pptx, slides 1-2" in cli("context", "november", *LEXICAL).stdout

@@ -217,11 +217,17 @@ def test_chunk_inside_a_block_ends_before_the_next_line() -> None:
     assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(10, 14), (15, 15)]
 
 
-@pytest.mark.parametrize(("pages", "page"), [([3, 3, 3, 4], 3), ([], None)])
-def test_page_numbers_replace_lines(pages: list[int], page: int | None) -> None:
+@pytest.mark.parametrize(
+    ("pages", "page", "later"),
+    [([3, 3, 3, 4], 3, ((3, 4),)), ([3, 3, 3, 3], 3, ()), ([1, 2, 2, 5], 1, ((1, 2), (3, 5))), ([], None, ())],
+)
+def test_page_numbers_replace_lines(pages: list[int], page: int | None, later: tuple[tuple[int, int], ...]) -> None:
     document = ParsedDocument("one\ntwo\n\nthree", [Block(0, 7), Block(9, 14)], page_numbers=pages)
     (chunk,) = split(document, 16)
     assert (chunk.start_line, chunk.end_line, chunk.page) == (None, None, page)
+    assert chunk.later_pages == later
+    assert [chunk.page_of(line) for line in range(4)] == (pages or [None] * 4)
+    assert chunk.end_page == (pages[-1] if pages else None)
 
 
 @pytest.mark.parametrize("text", ["\x00\x01\x02", "\x00" * 5000])

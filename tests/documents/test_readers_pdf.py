@@ -179,6 +179,117 @@ def test_characters_outside_the_first_plane_are_read(sign: str, text: str) -> No
     assert parsed(data).text == text.format(*[sign] * 3) + "\n"
 
 
+GLYPHS = "/Encoding << /Type /Encoding /Differences [3 /g3 11 /g11 /g12 97 {}] >>".format(
+    " ".join(f"/{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "shown", "text"),
+    [
+        ("ABCDEF+Frutiger", "(the\\003tide\\003mill)", "the tide mill"),
+        ("ABCDEF+Frutiger", "[(the) -600 (mill) 40 (s)]", "the mills"),
+        ("ABCDEF+Frutiger", "(mill\\013\\014)", "mill"),
+        ("CMR10", "(mi\\013)", "miff"),
+        ("XYZABC+SFRM1095", "(\\014ne)", "fine"),
+    ],
+)
+def test_glyphs_without_characters_are_spaces_or_nothing(base: str, shown: str, text: str) -> None:
+    content = f"BT /F 11 Tf 72 720 Td {shown} {'TJ' if shown[0] == '[' else 'Tj'} ET"
+    assert parsed(page_in_font(content, f"/BaseFont /{base} {GLYPHS}")).text == f"{text}\n"
+
+
+PLAIN = "the sluice gate on the north side was repaired in april and the keeper reported that the chain no longer slips"
+UNMAPPED = "/BaseFont /ABCDEF+Arial /FirstChar 0 /LastChar 255 /Widths 6 0 R /Encoding << /Differences [{}] >>".format(
+    "0 " + " ".join(f"/g{code}" for code in range(256))
+)
+
+
+def in_codes(text: str, shift: int) -> bytes:
+    """Return a page in a font that does not say which characters its glyphs are."""
+    codes = "".join(f"{(ord(letter) + shift) % 256:02x}" for letter in text)
+    widths = f"[{' '.join(['500'] * 256)}]"
+    return page_in_font(f"BT /F 11 Tf 20 720 Td <{codes}> Tj ET", UNMAPPED, widths.encode())
+
+
+@pytest.mark.parametrize("text", [PLAIN, PLAIN.upper(), "вода поднимается".encode("cp1251").decode("latin-1") * 4])
+@pytest.mark.parametrize("shift", [-29, -64, 3])
+def test_codes_of_glyphs_are_reported(text: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(DocumentError, match="its fonts do not say which letters they show; install the program Tess"):
+        parsed(in_codes(text, shift))
+
+
+@pytest.mark.parametrize(
+    "text", [PLAIN, "Le gardien a dit que l'eau monte et il a ferme la porte.", "Gate 7", "4711 0815 9000"]
+)
+def test_guessed_characters_that_make_words_are_kept(text: str) -> None:
+    assert parsed(in_codes(text, 0)).text == f"{text}\n"
+
+
+@pytest.mark.parametrize("size", ["wide", "short"])
+@pytest.mark.parametrize("prose", [True, False])
+def test_columns_of_short_lines_are_read_one_after_the_other_and_tables_in_rows(prose: bool, size: str) -> None:
+    left = [
+        "The mills stood along the",
+        "estuary and used the tide",
+        "to turn their wheels twice",
+        "a day, at high water.",
+    ]
+    right = [
+        "Owners kept careful logs",
+        "of every tide and of the",
+        "flour sold, which are kept",
+        "in the archive of the town.",
+    ]
+    if not prose:
+        left, right = [[line.capitalize() for line in side] for side in (left, right)]
+    lines = [(x, 700 - 14 * row, text) for row in range(4) for x, text in ((72, left[row]), (330, right[row]))]
+    note = (72, 560, "1 Archive box 12.")
+    lines += (
+        [note]
+        if size == "short"
+        else [(72, 560, "A line over both columns of the page that is rather long indeed, to the end.")]
+    )
+    text = parsed(make_pdf([lines])).text
+    assert [line for line in text.split("\n") if line][:2] == (
+        [*left[:2]] if prose else [f"{left[0]} | {right[0]}", f"{left[1]} | {right[1]}"]
+    )
+    assert text.rstrip("\n").split("\n")[-1] == lines[-1][2]
+
+
+def with_annotations(*annotations: str) -> bytes:
+    """Return a PDF with a page, a form and annotations."""
+    lines = [(50, 700, "Name:"), (50, 680, "Paid:"), (50, 400, "End of the form.")]
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    shown = stream("\n".join(f"BT /F1 10 Tf {x} {y} Td ({text}) Tj ET" for x, y, text in lines).encode())
+    kids = " ".join(f"{number} 0 R" for number in range(6, 6 + len(annotations)))
+    page = (
+        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Annots [{kids}] "
+        "/Resources << /Font << /F1 5 0 R >> >> >>"
+    )
+    catalog = f"<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [{kids}] >> >>"
+    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    dictionaries = [f"<< /Type /Annot {entries} >>".encode() for entries in annotations]
+    return objects_to_pdf([catalog.encode(), pages, page.encode(), shown, font, *dictionaries])
+
+
+def test_values_of_form_fields_and_comments_are_read() -> None:
+    field = "/Subtype /Widget /FT /Tx /T (a) /Rect [100 695 300 712]"
+    states = "/V /Yes /AS /Yes /AP << /N << /Yes 5 0 R /Off 5 0 R >> >>"
+    box = f"/Subtype /Widget /FT /Btn /T (b) /Rect [100 676 112 690] {states}"
+    note = "/Subtype /Text /T (Ann) /Contents (Ask the\nharbour.) /Rect [500 400 520 420]"
+    free = "/Subtype /FreeText /Contents (Written by hand) /Rect [60 600 300 620]"
+    document = parsed(with_annotations(f"{field} /V (Bo Berg)", box, note, free))
+    assert document.text.split("\n\n") == [
+        "Name: | Bo Berg\nPaid: | [x]", "Written by hand", "End of the form.", "Comment by Ann: Ask the harbour.\n",
+    ]  # fmt: skip
+    secret = parsed(with_annotations(f"{field} /V (secret) /Ff 8192", f"{field} /V (hidden) /F 2", f"{field} /V (___)"))
+    assert texts(secret) == ["Name:\nPaid:", "End of the form."]
+    several = parsed(with_annotations("/Subtype /Widget /FT /Tx /T (a) /Rect [100 600 300 640] /V (One\nTwo)"))
+    assert texts(several) == ["Name:\nPaid:", "One\nTwo", "End of the form."]
+
+
 def test_rows_of_a_table_have_cells_and_wrapped_cells_are_joined() -> None:
     rows = [("Name", "Size", "Use"), ("alpha", "1", "first of the letters"), ("beta", "22", "second")]
     lines = [(x, 700 - 12 * y, text) for y, row in enumerate(rows) for x, text in zip((50, 200, 300), row, strict=True)]

@@ -39,7 +39,7 @@ TABLES = """
 CREATE TABLE sources (id INTEGER PRIMARY KEY, path TEXT NOT NULL, ext TEXT NOT NULL, size INTEGER, mtime_ns INTEGER);
 CREATE TABLE chunks (
     key INTEGER PRIMARY KEY, id TEXT, row INTEGER, source INTEGER, text TEXT, title TEXT, headings TEXT,
-    start_line INTEGER, end_line INTEGER, page INTEGER, tokens INTEGER, metadata TEXT
+    start_line INTEGER, end_line INTEGER, page INTEGER, later_pages TEXT, tokens INTEGER, metadata TEXT
 );
 """
 FILE = {"path": "docs/a.md", "ext": "md", "size": 100, "mtime_ns": NEW_YEAR * SECOND}
@@ -95,7 +95,7 @@ def database(chunks):
             values = (key, file["path"], file["ext"], file["size"], file["mtime_ns"])
             connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?)", values)
         connection.execute(
-            "INSERT INTO chunks VALUES (?, ?, 0, ?, '', ?, ?, ?, ?, ?, 1, ?)",
+            "INSERT INTO chunks VALUES (?, ?, 0, ?, '', ?, ?, ?, ?, ?, ?, 1, ?)",
             (
                 key,
                 str(key),
@@ -105,6 +105,7 @@ def database(chunks):
                 one.get("start_line"),
                 one.get("end_line"),
                 one.get("page"),
+                one.get("later_pages"),
                 json.dumps(one["metadata"]),
             ),
         )
@@ -281,6 +282,19 @@ def test_missing_properties():
 def test_file_without_an_extension_has_an_empty_extension():
     makefile = chunk({}, {**FILE, "path": "Makefile", "ext": ""})
     assert select([makefile, chunk({}, FILE), chunk()], "ext = ''") == [0]
+
+
+@pytest.mark.parametrize(
+    ("where", "keys"),
+    [
+        ("page = 3", [0]), ("page = 4", [0]), ("page = 5", [0, 1]), ("page = 6", []), ("page != 4", [1]),
+        ("page > 4", [0, 1]), ("page >= 5", [0, 1]), ("page < 3", [0]), ("page <= 2", [0]), ("page IN (1, 4)", [0]),
+        ("page NOT IN (2, 3)", [1]), ("page BETWEEN 3 AND 4", [0]), ("page > 5", []), ("page < 2", []),
+    ],
+)  # fmt: skip
+def test_a_chunk_is_on_each_of_its_pages(where: str, keys: list[int]) -> None:
+    chunks = [chunk({}, FILE, page=2, later_pages="[[3, 3], [9, 5]]"), chunk({}, {**FILE, "path": "b"}, page=5)]
+    assert select(chunks, where) == keys
 
 
 def test_database_columns_keep_numbers_and_strings_apart():

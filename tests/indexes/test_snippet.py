@@ -7,7 +7,7 @@ from ragembed.printable import printable, readable_bytes
 
 
 def snippet(text, query, language="english"):
-    return QueryWords(query, [text], language).snippet(text)
+    return QueryWords(query, [text], language).snippet(text)[0]
 
 
 def marked_words(text, query, language="english"):

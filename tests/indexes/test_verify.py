@@ -281,9 +281,8 @@ def test_altered_row_is_reported_with_its_table(tiny, table):
 
 
 def test_lost_and_duplicated_rows_are_reported(known):
-    copy = (
-        "INSERT INTO chunks SELECT 99, 'copy', row, source, text, title, headings, 1, 2, 3, 4, '{}', NULL FROM chunks"
-    )
+    columns = "99, 'copy', row, source, text, title, headings, 1, 2, 3, 4, '{}', NULL, NULL"
+    copy = f"INSERT INTO chunks SELECT {columns} FROM chunks"
     for i, statement in enumerate(("DELETE FROM chunks WHERE id = 'id7'", f"{copy} WHERE id = 'id7'")):
         store = shutil.copytree(known, known.with_name(f"copy{i}"))
         edit(store, statement, digests_too=False)

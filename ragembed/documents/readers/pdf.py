@@ -91,8 +91,7 @@ class _PdfFile:
 def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
     """Return the text of a file, within limits of time and memory. Reports pages that cannot be read."""
     ocr = _Ocr()
-    broken: list[int] = []
-    unread: list[int] = []
+    numbers: dict[str, list[int]] = {"broken": [], "scanned": [], "unreadable": []}
     with _Extraction(data, ocr.available) as extraction:
         head = json.loads(extraction.read_line())
         if "error" in head:
@@ -107,24 +106,29 @@ def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
             page = json.loads(extraction.read_line())
             extraction.allow(page["characters"])
             if image := page["image"]:
-                lines = ocr.read(image, extraction.read_pixels(image[0] * image[1]), number)
-                file.pages.append(lines)
+                file.pages.append(ocr.read(image, extraction.read_pixels(image[0] * image[1]), number))
             else:
-                lines = []
                 file.pages.append(extraction.read_line())
-            if page["broken"]:
-                broken.append(number)
-            elif page["scanned"] and not lines:
-                unread.append(number)
-    if len(broken) == len(file.pages):
+            if page["problem"] and file.pages[-1] in ([], b"[]\n"):
+                numbers[page["problem"]].append(number)
+    _report(numbers, len(file.pages), ocr.remedy, options)
+    return file
+
+
+def _report(numbers: Mapping[str, Sequence[int]], pages: int, remedy: str, options: ReadOptions) -> None:
+    """Report the pages that are broken, scanned or unreadable; raise :class:`DocumentError` if these are all pages."""
+    broken, scanned, unreadable = numbers["broken"], numbers["scanned"], numbers["unreadable"]
+    if len(broken) == pages:
         raise DocumentError("corrupt PDF: none of its pages can be read")
-    if len(broken) + len(unread) == len(file.pages):
-        raise DocumentError(f"contains no text, because its pages are scans; {ocr.remedy}")
+    if len(broken) + len(scanned) + len(unreadable) == pages:
+        reason = "its fonts do not say which letters they show" if unreadable else "its pages are scans"
+        raise DocumentError(f"contains no text, because {reason}; {remedy}")
     if broken:
         options.warn(f"pages that cannot be read: {_ranges(broken)}")
-    if unread:
-        options.warn(f"scanned pages without text: {_ranges(unread)}; {ocr.remedy}")
-    return file
+    if scanned:
+        options.warn(f"scanned pages without text: {_ranges(scanned)}; {remedy}")
+    if unreadable:
+        options.warn(f"pages whose fonts do not say which letters they show: {_ranges(unreadable)}; {remedy}")
 
 
 class _Extraction:

@@ -46,6 +46,8 @@ SMALLER = 0.85
 HEADING_LETTERS = 150
 HEADING_LINES = 3
 
+LEAST_SHORT_LINES = 4
+"""Number of lines from which two columns of short lines are columns of text and no table."""
 MOST_MATCHES = 20
 MOST_CUT = 1000
 """Pages with more lines are ordered from top to bottom only, because cutting takes quadratic time."""
@@ -179,16 +181,21 @@ def _gutter(rows: Sequence[PdfLine]) -> float | None:
     if not rows:
         return None
     width = max(row.right for row in rows) - min(row.left for row in rows)
-    pairs = [
-        row.cells
-        for row in rows
-        if len(row.cells) == 2
-        and all(cell.right - cell.left > 0.3 * width and cell.text.count(" ") > 2 for cell in row.cells)
-    ]
-    if len(pairs) < max(5, len(rows) // 3):
+    pairs = [row.cells for row in rows if len(row.cells) == 2 and all(cell.text.count(" ") > 1 for cell in row.cells)]
+    wide = [pair for pair in pairs if all(c.right - c.left > 0.3 * width and c.text.count(" ") > 2 for c in pair)]
+    if len(wide) >= max(5, len(rows) // 3):
+        pairs = wide
+    elif len(pairs) < LEAST_SHORT_LINES or not all(map(_flows, zip(*pairs, strict=True))):
         return None
     left, right = max(min(c.right for c in pair) for pair in pairs), min(max(c.left for c in pair) for pair in pairs)
     return (left + right) / 2 if left < right else None
+
+
+def _flows(cells: Sequence[PdfCell]) -> bool:
+    """Return whether cells below each other are the lines of a text: they fill a column, and sentences go on."""
+    widths = sorted(cell.right - cell.left for cell in cells)
+    goes_on = sum(cell.text[0].islower() and not above.text.endswith(SENTENCE_END) for above, cell in pairwise(cells))
+    return widths[len(widths) // 2] > 0.75 * widths[-1] and 2 * goes_on >= len(cells) - 1
 
 
 def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
@@ -196,6 +203,10 @@ def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
     sides: tuple[list[PdfLine], list[PdfLine]] = [], []
     rtl = sum(bool(RIGHT_TO_LEFT.search(row.text)) for row in rows) > len(rows) / 2
     for row in rows:
+        lowest = max((line.bottom for side in sides for line in side), default=row.top)
+        if row.top - lowest > 2 * row.size:  # the text below the columns
+            ordered += sides[rtl] + sides[not rtl]
+            sides = [], []
         if any(cell.left < gutter < cell.right for cell in row.cells):
             ordered += sides[rtl] + sides[not rtl] + [row]
             sides = [], []

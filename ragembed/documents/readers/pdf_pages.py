@@ -40,6 +40,19 @@ PROSE_GAPS = 4
 LINE_BREAKS, TAB_CODE = (10, 13), 9
 TEX_LIGATURES = {code + n: text for code in (11, 27) for n, text in enumerate(("ff", "fi", "fl", "ffi", "ffl"))}
 """Codes of ligatures in TeX's bitmap fonts (OT1 and T1), which do not say which characters their glyphs are."""
+TEX_FONT = re.compile(r"\A(?:[A-Z]{6}\+)?(?:(?:cm|ec|tc|sf|lm|pl|vn|la|cs)[a-z]{1,5}\d|\Z)", re.IGNORECASE)
+"""Names of TeX's fonts. Bitmap fonts have no name."""
+WORD_GAP = 0.12
+"""The least gap where a glyph without a character is a space, in font sizes."""
+LETTER_BITS = {chr(97 + at): int(digit, 36) / 2 for at, digit in enumerate("7cb96dbc7db9a88bj888abfidd")}
+"""How rare a letter is in European languages: 2 to the power of -bits is its share of all letters."""
+OTHER_LETTER_BITS, MOST_BITS = 7, 4.9
+"""Bits of other Latin letters, and most bits on average in a text. Letters that stand for others have more."""
+LEAST_CHARACTERS, LEAST_LETTERS = 10, 40
+USUAL_SHARE, WORD_SHARE = 0.8, 0.6
+"""Numbers of characters and letters from which a text is judged, and its least shares of usual ones and of words."""
+MOST_ANNOTATIONS, LONGEST_ANNOTATION = 2_000, 20_000
+PASSWORD_FIELD, HIDDEN = 1 << 13, 2
 LINE_HYPHENS = (2, 0xFFFE)
 """PDFium's codes for a hyphen at the end of a line. No line break follows it."""
 BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
@@ -72,28 +85,122 @@ class Word:
     direction: int = 0
 
 
-def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
+def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterator[list[Word]]:
     """Yield the words of each line of a page, in the order of the file."""
-    fonts = _Fonts(raw, text_page)
     box = raw.FS_RECTF()
     line: list[Word] = []
-    starts_word = True
+    starts_word, skipped = True, False
     for index in range(raw.FPDFText_CountChars(text_page)):
-        character = _character(raw, text_page, index)
+        character = _character(raw, text_page, index, fonts)
         if character and not character.isspace() and raw.FPDFText_GetLooseCharBox(text_page, index, box):
             top, bottom = height - box.top, height - box.bottom
+            if skipped and line:  # the glyph that was skipped can be a space
+                starts_word |= max(box.left - line[-1].right, line[-1].left - box.right) > WORD_GAP * line[-1].size
             if starts_word:
                 line.append(Word("", box.left, top, box.right, bottom, *fonts.at(index)))
-                starts_word = False
             word = line[-1]
             word.text += character.removesuffix("\n")
             word.left, word.right = min(word.left, box.left), max(word.right, box.right)
             word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
+            starts_word = skipped = False
+        if not character:
+            skipped = True
+            fonts.skipped += 1
         starts_word |= character.isspace()
         if character.endswith("\n"):
             yield line
             line, starts_word = [], True
     yield line
+
+
+def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[list[Word]]:
+    """Return the words of a page without those that are codes of glyphs, because their font does not map them.
+
+    Of the ``skipped`` glyphs, half can be spaces.
+    """
+    unmapped = "".join(word.text for line in lines for word in line if word.style & IS_UNMAPPED)
+    words = sum(map(str.isalnum, unmapped))
+    usual = words + sum(character in ".,;:!?()-'\"/%" for character in unmapped)
+    letters = [character for character in unmapped.lower() if character.isalpha() and character < "\u0250"]
+    bits = sum(LETTER_BITS.get(letter, OTHER_LETTER_BITS) for letter in letters)
+    count = len(unmapped) + skipped // 2
+    is_usual = usual >= USUAL_SHARE * count and words >= WORD_SHARE * count
+    are_words = len(letters) < LEAST_LETTERS or bits < MOST_BITS * len(letters)
+    if (is_usual and are_words) or len(unmapped) < LEAST_CHARACTERS:
+        return [list(line) for line in lines if line]
+    mapped = ([word for word in line if not word.style & IS_UNMAPPED] for line in lines)
+    return [line for line in mapped if line]
+
+
+def add_annotations(raw: Any, page: Any, form: Any, lines: list[list[Word]], height: float) -> None:
+    """Add the values of form fields to the lines of a page at their places, and the comments of readers at its end."""
+    sizes = Counter(word.size for line in lines for word in line)
+    size = sizes.most_common(1)[0][0] if sizes else 10.0
+    box = raw.FS_RECTF()
+    comments = []
+    for index in range(min(raw.FPDFPage_GetAnnotCount(page), MOST_ANNOTATIONS)):
+        annotation = raw.FPDFPage_GetAnnot(page, index)
+        if raw.FPDFAnnot_GetFlags(annotation) & HIDDEN or not raw.FPDFAnnot_GetRect(annotation, box):
+            text, is_comment = "", False
+        else:
+            text, is_comment = _annotation(raw, annotation, form)
+        raw.FPDFPage_CloseAnnot(annotation)
+        if is_comment:
+            comments.append(text)
+        elif any(map(str.isalnum, text)):
+            _add_field(lines, text.splitlines(), (box.left, height - box.top, height - box.bottom), size)
+    bottom = max((word.bottom for line in lines for word in line), default=0.0)
+    for number, text in enumerate(filter(str.strip, comments), 1):
+        top = bottom + 3 * number * size
+        lines.append([Word(" ".join(text.split()), 0.0, top, 1.0, top + size, size, 0)])
+
+
+def _annotation(raw: Any, annotation: Any, form: Any) -> tuple[str, bool]:
+    """Return the text of an annotation, and whether it is a comment of a reader."""
+    subtype = raw.FPDFAnnot_GetSubtype(annotation)
+    if subtype == raw.FPDF_ANNOT_WIDGET:
+        if form is None or raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & PASSWORD_FIELD:
+            return "", False
+        kind = raw.FPDFAnnot_GetFormFieldType(form, annotation)
+        if kind in (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON):
+            return "[x]" if raw.FPDFAnnot_IsChecked(form, annotation) else "", False
+        is_text = kind in (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
+        return _string(raw, raw.FPDFAnnot_GetFormFieldValue, form, annotation) if is_text else "", False
+    if subtype in (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP):
+        return "", False
+    text = _string(raw, raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
+    if subtype == raw.FPDF_ANNOT_FREETEXT or not text.strip():
+        return text, False
+    author = _string(raw, raw.FPDFAnnot_GetStringValue, annotation, b"T").strip()
+    return f"Comment by {author}: {text}" if author else f"Comment: {text}", True
+
+
+def _string(raw: Any, read: Any, *arguments: Any) -> str:
+    size = min(read(*arguments, None, 0), 2 * LONGEST_ANNOTATION)
+    buffer = (raw.FPDF_WCHAR * (size // 2 + 1))()
+    read(*arguments, buffer, size)
+    return bytes(buffer)[:size].decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _add_field(lines: list[list[Word]], texts: Sequence[str], place: tuple[float, float, float], size: float) -> None:
+    """Add the text of a field with the given left, upper and lower side to the line on its height, or below another."""
+    left, upper, lower = place
+    step = (lower - upper) / max(1, len(texts))
+    at = len(lines) - 1
+    for number, text in enumerate(filter(str.strip, texts)):
+        middle = upper + (number + 0.5) * step
+        word = Word(text.strip(), left, middle - size / 2, left + len(text) * size / 2, middle + size / 2, size, 0)
+        beside = [line for line in lines if line[0].top <= middle <= line[0].bottom] if number == 0 else []
+        if beside:
+            line = beside[-1]
+            line.insert(next((i for i, other in enumerate(line) if other.left > left), len(line)), word)
+            at = next(i for i, other in enumerate(lines) if other is line)
+        else:
+            if number == 0:
+                above = [(line[0].bottom, i) for i, line in enumerate(lines) if line[0].bottom <= middle]
+                at = max(above)[1] if above else -1
+            at += 1
+            lines.insert(at, [word])
 
 
 def upright(lines: list[list[Word]], width: float, height: float) -> None:
@@ -192,6 +299,8 @@ class _Fonts:
 
     def __init__(self, raw: Any, text_page: Any) -> None:
         self._raw, self._page = raw, text_page
+        self.skipped = 0
+        """Number of glyphs without a character."""
         self._matrix, self._flags, self._name = raw.FS_MATRIX(), ctypes.c_int(), ctypes.create_string_buffer(128)
 
     def at(self, index: int) -> tuple[float, int, int]:
@@ -200,16 +309,20 @@ class _Fonts:
             m = self._matrix
             size *= abs(m.a * m.d - m.b * m.c) ** 0.5
             direction = (1 if m.b > 0 else 3) if abs(m.b) > abs(m.a) else (0 if m.a >= 0 else 2)
-        self._name.value = b""
-        self._raw.FPDFText_GetFontInfo(self._page, index, self._name, 128, self._flags)
-        name, flags = self._name.value.decode("utf-8", "replace"), self._flags.value
+        name, flags = self.name_at(index), self._flags.value
         style = IS_BOLD * bool(flags & FORCE_BOLD or BOLD.search(name))
         style |= IS_MONOSPACED * bool(flags & FIXED_PITCH or MONOSPACED.search(name))
         style |= IS_UNMAPPED * (self._raw.FPDFText_HasUnicodeMapError(self._page, index) == 1)
         return round(size, 1), style, direction
 
+    def name_at(self, index: int) -> str:
+        """Return the name of the font, and keep its flags."""
+        self._name.value = b""
+        self._raw.FPDFText_GetFontInfo(self._page, index, self._name, 128, self._flags)
+        return self._name.value.decode("utf-8", "replace")
 
-def _character(raw: Any, text_page: Any, index: int) -> str:
+
+def _character(raw: Any, text_page: Any, index: int, fonts: _Fonts) -> str:
     """Return a character, with a line break if it ends a line; "" if its code is not that of a character.
 
     A character above U+FFFF has two codes: the first one returns it.
@@ -218,7 +331,7 @@ def _character(raw: Any, text_page: Any, index: int) -> str:
     if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
         return "-\n"
     if code in TEX_LIGATURES and raw.FPDFText_HasUnicodeMapError(text_page, index) == 1:
-        return TEX_LIGATURES[code]
+        return TEX_LIGATURES[code] if TEX_FONT.match(fonts.name_at(index)) else ""
     if code in LINE_BREAKS:
         return "\n"
     if code == TAB_CODE:
@@ -301,6 +414,9 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
     for key, name in PROPERTIES.items():
         with suppress(UnicodeError):
             properties[key] = document.get_metadata_value(name)
+    with suppress(pdfium.PdfiumError):
+        document.init_forms()
+    form = document.formenv and document.formenv.raw
     entries = outline(raw, document, pdfium.PdfiumError)
     write({"pages": len(document), "properties": properties, "outline": entries})
     for number in range(len(document)):
@@ -308,17 +424,27 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
             page = document[number]
             text_page = page.get_textpage()
         except pdfium.PdfiumError:
-            write({"broken": True, "characters": 0, "scanned": False, "image": None}, b"[]\n")
+            write({"problem": "broken", "characters": 0, "image": None}, b"[]\n")
             continue
-        words = [line for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        fonts = _Fonts(raw, text_page.raw)
+        found = list(page_lines(raw, text_page.raw, page.get_height(), fonts))
+        words = without_glyph_codes(found, fonts.skipped)
+        problem = None
+        if 2 * _characters(words) < _characters(found) or (not words and fonts.skipped >= LEAST_CHARACTERS):
+            problem = "unreadable"
+        elif not words and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None:
+            problem = "scanned"
+        add_annotations(raw, page.raw, form, words, page.get_height())
         upright(words, *page.get_size())
         lines = segments(words)
-        characters = sum(len(str(segment[0])) for line in lines for segment in line)
-        scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
-        image, content = pixels(page) if scanned and with_ocr else (None, json.dumps(lines).encode() + b"\n")
-        write({"broken": False, "characters": characters, "scanned": scanned, "image": image}, content)
+        image, content = pixels(page) if problem and with_ocr else (None, json.dumps(lines).encode() + b"\n")
+        write({"problem": problem, "characters": _characters(words), "image": image}, content)
         text_page.close()
         page.close()
+
+
+def _characters(lines: Sequence[Sequence[Word]]) -> int:
+    return sum(len(word.text) for line in lines for word in line)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,25 @@ def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
     return metadata.get("member") if reader is not None and reader.contains_files else None
 
 
+_PLACES = {
+    **dict.fromkeys(("pptx", "ppt", "odp"), ("line", "slide")),
+    **dict.fromkeys(("xlsx", "xls", "ods"), ("row", "page")),
+}
+"""What the lines and pages of some formats are called, by the names of their readers."""
+
+
+def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
+    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+    reader = named_reader(PurePosixPath(path).name)
+    line_name, page_name = _PLACES.get(reader.name, ("line", "page")) if reader else ("line", "page")
+    if start_line is not None and line_name == "line":
+        return f"{path}:{start_line}-{end_line}"
+    name, first, last = (page_name, page, end_page) if start_line is None else (line_name, start_line, end_line)
+    if first is None:
+        return path
+    return f"{path}, {name} {first}" if last in (None, first) else f"{path}, {name}s {first}-{last}"
+
+
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
     """Return the reader for ``path``: by its name or suffix, or the plain-text reader if the content is text.
 
