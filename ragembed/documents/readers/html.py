@@ -62,6 +62,8 @@ META = re.compile(
 """Names of properties of pages, as in Dublin Core, Open Graph and Highwire Press. Others are about their display."""
 META_NAMES = {"creator": "author", "tag": "tags"}
 TEMPLATE = re.compile(r"\{[{%#].*?[}%#]\}|<%.*?%>|<\?.*?\?>", re.DOTALL)
+LONGEST_TEMPLATE = 10_000
+"""Length of the placeholders from which a file is no template."""
 SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b", re.IGNORECASE)
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
@@ -88,7 +90,11 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """
     text = decode_html(file.data)
     page = parse_page(text)
-    if not TEMPLATE.sub("", page.text).strip() and (SCRIPT.search(text) or TEMPLATE.search(text)):
+    if (
+        len(page.text) < LONGEST_TEMPLATE
+        and not TEMPLATE.sub("", page.text).strip()
+        and (SCRIPT.search(text) or page.text)
+    ):
         yield from source.parse(file)
         return
     document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)

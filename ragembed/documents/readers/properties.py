@@ -39,9 +39,11 @@ CORE = {
 """Elements of Dublin Core, Office Open XML and OpenDocument, with the names of their properties."""
 OF_PROGRAMS = re.compile(r"(?:generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown)", re.I)
 """Authors and descriptions that libraries write."""
-KEY = re.compile(r"(?P<key>[^\W_][\w .-]*?)[ \t]*[:=](?:[ \t]+(?P<value>.*)|$)")
-LEADING_KEYS = re.compile(r"(?:title|date|authors?|tags|slug|category|categories|keywords|summary|status):", re.I)
-"""The first line of front matter without fences, as in MultiMarkdown and Pelican."""
+KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
+LEADING_KEYS = re.compile(
+    r"(?:title|date|authors?|tags|slug|category|categories|keywords|summary|status):|[\w-]+:: ", re.I
+)
+"""The first line of front matter without fences, as in MultiMarkdown, Pelican and Logseq."""
 _YAML_VALUES = {
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(?:0|[1-9]\d{0,17})",
@@ -115,7 +117,7 @@ def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, di
     if LEADING_KEYS.match(fence) and not fence.endswith(":"):
         stop = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
         pairs = dict(key_values(lines[:stop]))
-        if len(pairs) > 1 and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
+        if (len(pairs) > 1 or "::" in fence) and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
             return stop, plain({key.lower(): value for key, value in pairs.items()})
     return 0, {}
 
@@ -139,7 +141,7 @@ def key_values(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         if match := KEY.match(line):
             yield from [(key, " ".join(parts))] if key else []
-            key, parts = match["key"], [_unquoted((match["value"] or "").strip())]
+            key, parts = match["key"].strip(), [_unquoted((match["value"] or "").strip())]
         else:
             parts.append(line.strip().removeprefix("- "))
     yield from [(key, " ".join(parts))] if key else []
