@@ -14,7 +14,10 @@ SHORTEST_LINE, LONGEST_LINE, FEWEST_LINES, FEWEST_OTHER_LINES = 56, 500, 4, 10
 
 _DATA_URI = re.compile(r"(data:[\w.+/-]*(?:;[\w.+=-]+)*(?:,|%2C))(?:[^\s\"'<>()\\]|\\/){64,}")
 _QUOTED_SVG = re.compile(r"""(["'])(data:image/svg[\w.+;=-]*,)(?:(?!\1)[^\n]){64,}""")
-_RUN = re.compile(rf"\\(?:u[\da-fA-F]{{4}}|.)|(?<![A-Za-z\d+/_-])(?:[A-Za-z\d+/_-]|\\/){{{SHORTEST_RUN},}}={{0,2}}")
+_RUN = re.compile(
+    rf"\\(?:u[\da-fA-F]{{4}}|.)|(?:(?<![A-Za-z\d+/_-])|(?<=\\[a-z])|(?<=\\u[\da-fA-F]{{4}}))"
+    rf"(?:[A-Za-z\d+/_-]|\\/){{{SHORTEST_RUN},}}={{0,2}}"
+)
 _OUTLINE = re.compile(r"""=(["'])[Mm][ \d.,+-][MmZzLlHhVvCcSsQqTtAaEe\s\d.,+-]{64,}\1""")
 _BYTES = re.compile(r"0x[\da-fA-F]{1,2}[,;]\s{0,20}(?:0x[\da-fA-F]{1,2}[,;]?\s{0,20}){48,}")
 _ESCAPES = re.compile(r"\\x[\da-fA-F]{2}(?:\\x[\da-fA-F]{2}){32,}")

@@ -64,7 +64,7 @@ META_NAMES = {"creator": "author", "tag": "tags"}
 TEMPLATE = re.compile(r"\{[{%#].*?[}%#]\}|<%.*?%>|<\?.*?\?>", re.DOTALL)
 LONGEST_TEMPLATE = 10_000
 """Length of the placeholders from which a file is no template."""
-SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b", re.IGNORECASE)
+SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b|\{[{%#]|<%|<\?(?!xml)", re.IGNORECASE)
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
@@ -90,11 +90,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """
     text = decode_html(file.data)
     page = parse_page(text)
-    if (
-        len(page.text) < LONGEST_TEMPLATE
-        and not TEMPLATE.sub("", page.text).strip()
-        and (SCRIPT.search(text) or page.text)
-    ):
+    if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
         yield from source.parse(file)
         return
     document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
