@@ -237,6 +237,7 @@ def test_front_matter_is_metadata_and_is_searched() -> None:
         ("tags:: a, b\n\n", {"tags": ["a", "b"]}, True),
         ("Note: a first\nline of text\n\n", {}, False),
         ("---\n\ntext\n\n---\n", {}, False),
+        ("---\n\nA slide\n\nNote: spoken\n\n---\n", {}, False),
     ],
 )  # fmt: skip
 def test_notations_of_front_matter(front: str, metadata: dict[str, object], body: bool) -> None:

@@ -93,16 +93,14 @@ def _as_list(value: Any, key: str) -> list[Any]:
     return list(dict.fromkeys(item for item in stripped if _is_given(item) and not isinstance(item, (dict, list))))
 
 
-def merged(*all_properties: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return all properties; the first value counts, and lists are joined."""
-    properties: dict[str, Any] = {}
-    for each in all_properties:
-        for key, value in each.items():
-            if key in properties and isinstance(properties[key], list) and isinstance(value, list):
-                properties[key] = list(dict.fromkeys([*properties[key], *value]))
-            else:
-                properties.setdefault(key, value)
-    return properties
+    both = [key for key in first if isinstance(first[key], list) and isinstance(more.get(key), list)]
+    return {**first, **{k: more[k] for k in more if k not in first}, **{k: _joined(first[k], more[k]) for k in both}}
+
+
+def _joined(first: list[Any], more: list[Any]) -> list[Any]:
+    return first + [value for value in more if value not in first]
 
 
 def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, dict[str, Any]]:
@@ -111,7 +109,8 @@ def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, di
     if fence in ("---", "+++"):
         ends = (fence, "...") if fence == "---" else (fence,)
         stop = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() in ends), 0)
-        if not any(map(KEY.match, lines[1:stop])):
+        first = next((line for line in lines[1:stop] if line.strip() and not line.startswith("#")), "")
+        if not KEY.match(first):
             return 0, {}
         return stop + 1, plain(_parsed("\n".join(lines[1:stop]), fence, warn))
     if LEADING_KEYS.match(fence) and not fence.endswith(":"):
