@@ -1,7 +1,8 @@
 """Everyday sentences in several languages, to recognise a language and to test what a model can read; stop words.
 
-The sentences are in ``everyday.txt``. They say the same in each language, and nothing that a private corpus is about.
-``stop_words.txt`` has the words of each language that say nothing alone, such as articles and auxiliary verbs.
+The sentences in ``everyday.txt`` say the same in each language, and nothing that a private corpus is about. The words
+in ``stop_words.txt`` come from the lists of Snowball and NLTK. ``unmarked_words.txt`` has further words, also of other
+languages, that are searched, but say too little to be highlighted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 LATIN = "LATIN"
 
-_SENTENCES, _STOP_WORDS = (Path(__file__).with_name(f"{name}.txt") for name in ("everyday", "stop_words"))
+_SENTENCES, _STOP_WORDS, _UNMARKED = (
+    Path(__file__).with_name(f"{name}.txt") for name in ("everyday", "stop_words", "unmarked_words")
+)
 _WORD = re.compile(r"[^\W\d_]+")
 _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
@@ -52,34 +55,44 @@ _TESTED = 20
 @cache
 def everyday_sentences() -> Mapping[str, tuple[str, ...]]:
     """Return the everyday sentences by the English name of their language, in lower case."""
-    found: dict[str, list[str]] = {}
-    sentences: list[str] = []
-    for line in _SENTENCES.read_text(encoding="utf-8").splitlines():
-        if header := _HEADER.fullmatch(line):
-            sentences = found[header[1]] = []
-        else:
-            sentences.append(line)
-    return {language: tuple(lines) for language, lines in found.items()}
+    return _sections(_SENTENCES)
 
 
 @cache
-def _stop_words() -> Mapping[str, frozenset[str]]:
-    sections = re.findall(r"\[(\w+)\]\n([^\[]*)", _STOP_WORDS.read_text(encoding="utf-8"))
-    return {language: frozenset(words.split()) for language, words in sections}
+def stop_words(language: str) -> frozenset[str]:
+    """Return the words that say nothing about the subject of a query, in lower case; none for many languages."""
+    return frozenset(" ".join(_sections(_STOP_WORDS).get(language, ())).split())
 
 
-def stop_words_among(words: Iterable[str], language: str) -> set[str]:
-    """Return the stop words among the words of a query: those of ``language``, and of the language of the query.
+@cache
+def _unmarked_words(language: str) -> frozenset[str]:
+    return stop_words(language).union(" ".join(_sections(_UNMARKED).get(language, ())).split())
 
-    A query is in another language if more of its words, and at least two, are stop words of that language.
+
+def unmarked_words_among(words: Iterable[str], language: str) -> set[str]:
+    """Return the words of a query that are not highlighted: of ``language``, and of the language of the query.
+
+    A query is in another language if more of its words, and at least two, are such words of that language.
     """
     lower = {word: word.lower() for word in words}
-    lists = _stop_words()
-    counts = {name: len(stop_words & set(lower.values())) for name, stop_words in lists.items()}
-    own = lists.get(language, frozenset())
+    own = _unmarked_words(language)
+    counts = {name: len(_unmarked_words(name) & set(lower.values())) for name in _sections(_UNMARKED)}
     best = max(counts, key=lambda name: (counts[name], name == language, name == "english"))
     is_other = counts[best] > counts.get(language, 0) and (counts[best] > 1 or not own)
-    return {word for word, key in lower.items() if key in own or (is_other and key in lists[best])}
+    return {word for word, key in lower.items() if key in own or (is_other and key in _unmarked_words(best))}
+
+
+@cache
+def _sections(file: Path) -> dict[str, tuple[str, ...]]:
+    """Return the lines of a file by the name above them."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if header := _HEADER.fullmatch(line):
+            lines = found[header[1]] = []
+        else:
+            lines.append(line)
+    return {name: tuple(lines) for name, lines in found.items()}
 
 
 def scripts(text: str) -> Counter[str]:

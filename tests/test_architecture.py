@@ -24,7 +24,6 @@ LAYERS = (
     ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
-    ("ragembed.indexes.verify",),
     ("ragembed.indexes.store",),
     ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),
@@ -73,7 +72,7 @@ ONLY_IMPORTERS = {
     "uvicorn": ("ragembed.serving.mcp_over_http", "ragembed.serving.http_app", "ragembed.serving.http_sockets"),
     "h11": ("ragembed.serving.http_sockets",),
     "click": ("ragembed.cli", "ragembed.__main__"),
-    "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
+    "sqlite3": ("ragembed.indexes", "ragembed.cli"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.distributed.ray_workers",),
 }

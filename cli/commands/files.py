@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
+from ragembed.cli.options import PlacePath, format_option, settings, shared
 from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import indexing_options
@@ -19,9 +19,11 @@ from ragembed.documents.places import Place
 from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import extra_of, is_installed
+from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.request import open_existing, stored_request
 from ragembed.indexes.storage.layout import file_path
 from ragembed.printable import readable_bytes
+from ragembed.version import install_command
 
 _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 
@@ -33,8 +35,8 @@ _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 )
 @click.option("--skipped", is_flag=True, help="List the files that would be skipped, with the reason for each.")
 @click.option("--summary", is_flag=True, help="Count the files by format, by what happens to them, and by reason.")
-@store_option
-@discovery_options
+@shared("store")
+@settings(IndexingOptions, "exclude", "include", "max_bytes", "hidden")
 @format_option
 def command(
     paths: tuple[Place, ...],
@@ -55,7 +57,7 @@ def command(
     Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in
     .gitignore and .ragembedignore files apply; those in a subfolder override those above it. The contents of files are
     not read; --summary names files of the store that have hardly any words.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if sum((skipped, summary, explained is not None)) > 1:
         raise click.UsageError("got more than one of --skipped, --summary and --why: give one of them")
     where = choose_store(store)
@@ -127,7 +129,7 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
         return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
     reader = named_reader(candidate.path.name)
     if reader is not None and reader.package is not None and not is_installed(reader.package):
-        return "skipped", f"pip install 'ragembed[{extra_of(reader.package)}]'"
+        return "skipped", install_command(extra_of(reader.package))
     missing = None if reader is None else missing_converter(reader.name)
     return ("read", "") if missing is None else ("skipped", missing)
 

@@ -265,7 +265,12 @@ def test_a_project_sets_store_and_options(project, cli, tiny_model, monkeypatch)
     monkeypatch.setenv("RAGEMBED_STORE", "/none")
     assert "store" in cli("status", "--settings", "set").stdout
     assert "$RAGEMBED_STORE" in cli("status", "--settings").stdout
-    assert ("query.rerank-depth           50  (default)") in cli("status", "--settings").stdout
+    monkeypatch.delenv("RAGEMBED_STORE")
+    shown = cli("status", "--settings").stdout.splitlines()
+    assert {"query.rerank-depth           50  (default)", "query.per-file               no limit  (default)"} < {*shown}
+    assert {"query.alpha                  0.6  (default)", "index.layers                 last  (default)"} < {*shown}
+    assert "index.weighting              idf:0.25  (store)" in shown
+    assert not [line for line in shown if "–" in line]
 
 
 def test_a_project_defines_collections_for_a_team(folders, cli):

@@ -506,5 +506,5 @@ def test_unusable_paths_are_errors(store, docs, monkeypatch):
     with pytest.raises(ConfigError, match="nothing to watch"):
         Watcher(docs.parent / "empty").run(stop)
     monkeypatch.setattr("ragembed.extras.is_installed", lambda _module: False)
-    with pytest.raises(MissingExtraError, match=r"ragembed\[serve\]"):
+    with pytest.raises(MissingExtraError, match=r"\[serve\]"):
         Watcher(store).run(stop)

@@ -26,6 +26,7 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import pdf_layout
 from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
+from ragembed.documents.readers.pdf_running import without_running_lines
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
@@ -55,7 +56,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     pdf = _extract(file.data, file.options)
     pages = pdf.ordered_pages()
     body, pitch = pdf_layout.body_font(pages)
-    pages = pdf_layout.without_running_lines(pages, body)
+    pages = without_running_lines(pages, body)
     headings = pdf_layout.outline_headings(pages, pdf.outline)
     if sum(heading.lines > 0 for found in headings.values() for heading in found) < LEAST_OUTLINE:
         headings = pdf_layout.font_headings(pages, body, pitch)

@@ -211,7 +211,7 @@ def with_properties(document: ParsedDocument, properties: Mapping[Any, Any]) -> 
     above = "\n".join(lines)
     shift, added = len(above) + 2, len(lines) + 1
     blocks = [replace(block, start=block.start + shift, end=block.end + shift) for block in document.blocks]
-    places = {
+    places: dict[str, Any] = {
         name: [*numbers[:1] * added, *numbers] if (numbers := getattr(document, name)) else numbers
         for name in ("line_numbers", "page_numbers")
     }

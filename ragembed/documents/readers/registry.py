@@ -27,7 +27,7 @@ def _parse_with(module: str, function: str, file: RawFile) -> Iterator[ParsedDoc
     return parse(file)
 
 
-PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
+PLAIN = Reader("text", 2, (".txt", ".text"), _in("source", "parse_plain"))
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
@@ -48,13 +48,13 @@ MAN = Reader("man", 1, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
-MAIL = Reader("mail", 1, (".eml",), _in("mail"), contains_files=True)
+MAIL = Reader("mail", 2, (".eml",), _in("mail"), contains_files=True)
 READERS = (
     Reader("markdown", 2, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
     Reader("rst", 2, (".rst", ".rest"), _in("markup", "parse_rst")),
     Reader("html", 2, (".html", ".htm", ".xhtml"), _in("html")),
-    Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
-    Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
+    Reader("csv", 2, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
+    Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
     Reader("pdf", 3, (".pdf",), _in("pdf")),
     Reader("docx", 3, (".docx", ".docm"), _in("office", "parse_docx")),
@@ -67,7 +67,7 @@ READERS = (
     Reader("odt", 2, (".odt", ".ott"), _in("opendocument", "parse_odt")),
     Reader("odp", 2, (".odp", ".otp"), _in("opendocument", "parse_odp")),
     Reader("ods", 2, (".ods", ".ots"), _in("opendocument", "parse_ods")),
-    Reader("epub", 1, (".epub",), _in("epub")),
+    Reader("epub", 2, (".epub",), _in("epub")),
     Reader("xml", 2, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
     Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
@@ -84,8 +84,10 @@ READERS = (
     Reader("log", 1, (".log",), _in("timed", "parse_log")),
     Reader("sql", 1, (".sql", ".ddl"), _in("source", "parse_sql")),
     MAIL,
-    Reader("mbox", 1, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
-    Reader("outlook", 2, (".msg",), _in("outlook"), package="olefile", contains_files=True),
+    Reader("mhtml", 1, (".mht", ".mhtml"), _in("mail", "parse_web_archive")),
+    Reader("calendar", 1, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
+    Reader("mbox", 2, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
+    Reader("outlook", 3, (".msg",), _in("outlook"), package="olefile", contains_files=True),
     Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
     Reader("tar", 1, TAR_SUFFIXES, _in("archive", "parse_tar"), contains_files=True),
     SOURCE,

@@ -44,6 +44,12 @@ class HeadingPath:
         self._open = headings
         self.headings = tuple(title for title, _ in groupby(title for _, title in headings))
 
+    def copy(self) -> HeadingPath:
+        """Return a path with the same open headings."""
+        path = HeadingPath()
+        path._set(self._open)
+        return path
+
 
 class FileText:
     """The text of a file, and its blocks, which are added as ranges of lines. Change a line to leave out its markup."""
