@@ -1,7 +1,8 @@
 """Everyday sentences in several languages, to recognise a language and to test what a model can read; stop words.
 
 The sentences in ``everyday.txt`` say the same in each language, and nothing that a private corpus is about. The words
-in ``stop_words.txt`` come from the lists of Snowball and NLTK.
+in ``stop_words.txt`` come from the lists of Snowball and NLTK. ``unmarked_words.txt`` has further words, also of other
+languages, that are searched, but say too little to be highlighted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 LATIN = "LATIN"
 
-_SENTENCES, _STOP_WORDS = (Path(__file__).with_name(name) for name in ("everyday.txt", "stop_words.txt"))
+_SENTENCES, _STOP_WORDS, _UNMARKED = (
+    Path(__file__).with_name(f"{name}.txt") for name in ("everyday", "stop_words", "unmarked_words")
+)
 _WORD = re.compile(r"[^\W\d_]+")
 _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
@@ -61,17 +64,22 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(" ".join(_sections(_STOP_WORDS).get(language, ())).split())
 
 
-def stop_words_among(words: Iterable[str], language: str) -> set[str]:
-    """Return the stop words among the words of a query: those of ``language``, and of the language of the query.
+@cache
+def _unmarked_words(language: str) -> frozenset[str]:
+    return stop_words(language).union(" ".join(_sections(_UNMARKED).get(language, ())).split())
 
-    A query is in another language if more of its words, and at least two, are stop words of that language.
+
+def unmarked_words_among(words: Iterable[str], language: str) -> set[str]:
+    """Return the words of a query that are not highlighted: of ``language``, and of the language of the query.
+
+    A query is in another language if more of its words, and at least two, are such words of that language.
     """
     lower = {word: word.lower() for word in words}
-    own = stop_words(language)
-    counts = {name: len(stop_words(name) & set(lower.values())) for name in _sections(_STOP_WORDS)}
+    own = _unmarked_words(language)
+    counts = {name: len(_unmarked_words(name) & set(lower.values())) for name in _sections(_UNMARKED)}
     best = max(counts, key=lambda name: (counts[name], name == language, name == "english"))
     is_other = counts[best] > counts.get(language, 0) and (counts[best] > 1 or not own)
-    return {word for word, key in lower.items() if key in own or (is_other and key in stop_words(best))}
+    return {word for word, key in lower.items() if key in own or (is_other and key in _unmarked_words(best))}
 
 
 @cache

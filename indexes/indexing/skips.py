@@ -11,7 +11,7 @@ from ragembed.documents.readers.registry import named_reader, unread_reason
 
 _KINDS = (
     (r"over the limit|the limit is|unpacks to more|more than [\d,]+ ", "{} too large"),
-    (r"ragembed\[(?P<extra>\w+)\]", "{} without the extra {}"),
+    (r"the package '(?P<package>[\w-]+)'", "{} without the package {}"),
     (r"no converter", "{} without a converter"),
     (r"contains no text", "{} without text"),
     (r"encrypted", "encrypted {}"),
@@ -39,7 +39,7 @@ def _kind(name: str, reason: str) -> str:
         return _noun(name)
     for pattern, kind in _KINDS:
         if match := re.search(pattern, reason):
-            return kind.format(_noun(name), match.groupdict().get("extra"))
+            return kind.format(_noun(name), match.groupdict().get("package"))
     return f"broken {_noun(name)}"
 
 

@@ -15,7 +15,7 @@ from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, 
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
-from ragembed.languages import stop_words_among
+from ragembed.languages import unmarked_words_among
 
 Terms = frozenset[str]
 
@@ -148,7 +148,7 @@ def _words_of_query(query: str, language: str) -> set[str]:
             pairs |= {"".join(pair) for pair in pairwise(letters)} or set(letters)
         else:
             words.add(match[0])
-    return (words - stop_words_among(words, language)) | pairs or words
+    return (words - unmarked_words_among(words, language)) | pairs or words
 
 
 def _words(text: str) -> Iterator[tuple[int, int, str]]:

@@ -1,6 +1,6 @@
 """A root and the files and folders below it: a local folder or file, or a URL.
 
-A :class:`Tree` lists folders and opens files. :mod:`ragembed.documents.discovery` walks over it and selects the files
+A tree lists folders and opens files. :mod:`ragembed.documents.discovery` walks over it and selects the files
 to read, in the same way for all trees. A place below a root is identified by its relative path, such as ``"a/b"``, or
 ``""`` for the root itself.
 """
@@ -8,7 +8,6 @@ to read, in the same way for all trees. A place below a root is identified by it
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,41 +44,8 @@ class LocalEntry:
 Entry = LocalEntry | remote.RemoteEntry
 
 
-class Tree(ABC):
-    """A root and the files and folders below it, with the status of the root when the tree was made."""
-
-    root: Place
-    status: Status
-
-    @abstractmethod
-    def place(self, relative: str) -> Place:
-        """Return a place below the root."""
-
-    @abstractmethod
-    def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """Return the names of the path from the root to ``place``, or None if it is outside the tree."""
-
-    @abstractmethod
-    def is_other_root(self, relative: str) -> bool:
-        """Return whether the place is another root, which has its own walk."""
-
-    @abstractmethod
-    def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """Return the ignore rules from outside the root. Raises :class:`ConfigError`."""
-
-    @abstractmethod
-    def entries(self, relative: str) -> Sequence[Entry]:
-        """List a folder, sorted by name. Raises :class:`OSError`."""
-
-    @abstractmethod
-    def sample(self, relative: str) -> bytes | None:
-        """Return the first bytes of a file, or None to skip the check for binary files. Raises :class:`OSError`."""
-
-
-class LocalTree(Tree):
-    """A local root. ``roots`` are the resolved paths of all roots, or empty if there is only one."""
-
-    root: Path
+class LocalTree:
+    """A local root, with its status when the tree was made. ``roots`` are the resolved paths of several roots."""
 
     def __init__(self, root: Path, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -88,11 +54,11 @@ class LocalTree(Tree):
         self._roots = roots
 
     def place(self, relative: str) -> Path:
-        """See :class:`Tree`."""
+        """Return a place below the root."""
         return self.root / relative
 
     def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """See :class:`Tree`. Compares both the given and the resolved paths."""
+        """Return the names of the path from the root to ``place``, as given or resolved, or None if it is outside."""
         if isinstance(place, RemotePath):
             return None
         by_name = Path(os.path.normpath(place.absolute()))
@@ -105,28 +71,26 @@ class LocalTree(Tree):
         return None
 
     def is_other_root(self, relative: str) -> bool:
-        """See :class:`Tree`."""
+        """Return whether the place is another root, which has its own walk."""
         return bool(self._roots) and self._real / relative in self._roots
 
     def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """See :class:`Tree`."""
+        """Return the ignore rules from outside the root. Raises :class:`ConfigError`."""
         return scope_above(self.root, exclude)
 
     def entries(self, relative: str) -> Sequence[Entry]:
-        """See :class:`Tree`."""
+        """List a folder, sorted by name. Raises :class:`OSError`."""
         folder = self.place(relative)
         return [LocalEntry(name, folder) for name in sorted(list_folder(folder, self.root))]
 
     def sample(self, relative: str) -> bytes:
-        """See :class:`Tree`."""
+        """Return the first bytes of a file. Raises :class:`OSError`."""
         with open_regular(self.place(relative), self.root) as file:
             return file.read(SNIFFED_BYTES)
 
 
-class RemoteTree(Tree):
-    """A root given as a URL. ``roots`` are all roots, or empty if there is only one."""
-
-    root: RemotePath
+class RemoteTree:
+    """A root given as a URL, with the methods of :class:`LocalTree`. ``roots`` are the URLs of several roots."""
 
     def __init__(self, root: RemotePath, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -134,11 +98,11 @@ class RemoteTree(Tree):
         self._roots = roots
 
     def place(self, relative: str) -> RemotePath:
-        """See :class:`Tree`."""
+        """See :class:`LocalTree`."""
         return self.root / relative if relative else self.root
 
     def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """See :class:`Tree`."""
+        """See :class:`LocalTree`."""
         if not isinstance(place, RemotePath):
             return None
         if place == self.root:
@@ -147,7 +111,7 @@ class RemoteTree(Tree):
         return tuple(place.url.removeprefix(folder).split("/")) if place.url.startswith(folder) else None
 
     def is_other_root(self, relative: str) -> bool:
-        """See :class:`Tree`."""
+        """See :class:`LocalTree`."""
         return bool(self._roots) and self.place(relative) in self._roots
 
     def scope(self, exclude: Sequence[str]) -> IgnoreScope:
@@ -155,13 +119,16 @@ class RemoteTree(Tree):
         return IgnoreScope(command_line_rules("--exclude", exclude))
 
     def entries(self, relative: str) -> Sequence[Entry]:
-        """See :class:`Tree`."""
+        """See :class:`LocalTree`."""
         return remote.entries(self.place(relative).url)
 
     def sample(self, relative: str) -> bytes | None:
-        """See :class:`Tree`. Makes a request only if the format is not known from the name."""
+        """Return the first bytes of a file, or None if its format is known from the name, without a request."""
         place = self.place(relative)
         return None if named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
+
+
+Tree = LocalTree | RemoteTree
 
 
 def link_reason(link: Place, root: Place) -> str:

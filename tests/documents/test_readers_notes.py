@@ -43,6 +43,9 @@ def blocks(document: ParsedDocument) -> list[str]:
         (f'"data:image/svg+xml,{"%3Cpath d=%27M0 0%27%2F%3E".replace(" ", "%20") * 5}"', '"data:image/svg+xml,…"'),
         (f"key = {BLOB}\nnext", "key = …\nnext"),
         (f'{{"a": "x\\n{BLOB}\\u00e9{BLOB}"}}', '{"a": "x\\n…\\u00e9…"}'),
+        (f'<path d="M1 2{"c1.5 -2 3,4 5 6z" * 40}"/>', '<path d="…"/>'),
+        ("x[] = {\n" + "0x89, 0x50,\n" * 99 + "};", None),
+        ('b"' + "".join(f"\\x{byte:02x}" for byte in DATA) + '"', 'b"…"'),
         (f"INSERT x'{DATA.hex()}';", "INSERT x'…';"),
         ("-----BEGIN KEY-----\n" + "\n".join(wrap(BLOB, 64)) + "\n-----END KEY-----", None),
         ("x = (\n" + "\n".join(f'    b"{part}"' for part in wrap(BLOB, 76)) + "\n)", None),
@@ -73,6 +76,8 @@ def test_encoded_data_is_left_out(text: str, left: str | None) -> None:
         "\n".join(["ACGTTGCAacgttgcaACGTTGCAacgttgcaACGTTGCAacgttgcaACGTTGCAacgttgca"] * 20),
         "\n".join(f"https://drive.example.org/file/d/1A2b3C4d5E6f7G8h9I0j1K2l{n:010d}Zz/view" for n in range(20)),
         "=" * 400 + "\n" + "-" * 400,
+        "0x1F600, 0x89 and 0x50 are numbers",
+        'x="M 1 2 L 3 4"',
         "日本語の文章には空白がありません。" * 30,
         "the word data: and data:text/plain,short",
     ],
@@ -158,6 +163,10 @@ def test_pictures_have_only_the_text_that_they_show() -> None:
         ("a {/* note */} b", "a  b"),
         ("See [[Page]], [[Page|text]], [[A/B#Part]] and ![[pic.png|300]]", "See Page, text, A/B > Part and pic.png"),
         ("| [[Page\\|text]] | x |", "| text | x |"),
+        ("a %% note %% b", "a  b"),
+        ("A paragraph ^37066d", "A paragraph"),
+        ("a {::comment}note{:/comment} b", "a  b"),
+        ("<style>a { b: c }</style>x", "x"),
         ("[[202401011230]]", "202401011230"),
         ("[[#Part]] ![[Note#^block]]", "Part Note"),
         # These stay.
@@ -166,6 +175,7 @@ def test_pictures_have_only_the_text_that_they_show() -> None:
         ("Use {% include %} and ${HOME}", "Use {% include %} and ${HOME}"),
         ("[[1, 2], [3, 4]] [[1]] [[x]](http://a.b)", "[[1, 2], [3, 4]] [[1]] [[x]](http://a.b)"),
         ("if [[ -f x ]]; then", "if [[ -f x ]]; then"),
+        ("x ^2 is 100%% of y", "x ^2 is 100%% of y"),
         ("a <b>bold</b> < c", "a <b>bold</b> < c"),
     ],
 )
@@ -176,7 +186,8 @@ def test_markup_of_markdown_that_nobody_sees_is_left_out(line: str, seen: str) -
 
 def test_comments_are_left_out_of_markdown_but_not_of_code() -> None:
     text = (
-        "one\n<!-- a\n\n## hidden\n--> two\n\n- item\n    <!-- gone -->\n  <!-- gone\n  too -->\n- next\n\n"
+        "one\n<!-- a\n\n## hidden\n--> two\n\n%%\nhidden\n%%\n\n<script>\nhidden()\n</script>\n\n"
+        "- item\n    <!-- gone -->\n  <!-- gone\n  too -->\n- next\n\n"
         "!!! note\n    seen <!-- gone -->\n\nx\n\n```html\n<!-- kept --> {#kept} [[kept]]\n```\n\n    <!-- kept -->\n"
     )
     document = parsed("a.md", text)
@@ -223,8 +234,10 @@ def test_front_matter_is_metadata_and_is_searched() -> None:
         ("---\ntags: #a\nkeyword: x; y\n---\n", {"keywords": ["x", "y"]}, True),
         ("Title: P\nDate: 2024-05-01\nTags: a\n\n", {"tags": ["a"], "title": "P", "date": "2024-05-01"}, True),
         ("---\ntitle: {{title}} x\ntags: a b\n---\n", {"tags": ["a", "b"], "title": "{{title}} x"}, True),
+        ("tags:: a, b\n\n", {"tags": ["a", "b"]}, True),
         ("Note: a first\nline of text\n\n", {}, False),
         ("---\n\ntext\n\n---\n", {}, False),
+        ("---\n\nA slide\n\nNote: spoken\n\n---\n", {}, False),
     ],
 )  # fmt: skip
 def test_notations_of_front_matter(front: str, metadata: dict[str, object], body: bool) -> None:

@@ -24,7 +24,7 @@ LARGE = size_reason(30_000_000, 20_000_000) or ""
         ({"a.pdf": "corrupt PDF: it has no readable structure", "b.pdf": "encrypted with a password"}, None),
         (
             {"a.msg": str(MissingExtraError("olefile", "documents", "reading"))},
-            "1 outlook file without the extra documents",
+            "1 outlook file without the package olefile",
         ),
         ({"a.md": "contains no text", "b.md": "contains no text: x"}, "2 markdown files without text"),
         (

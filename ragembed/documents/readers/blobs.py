@@ -9,12 +9,19 @@ from collections.abc import Iterator
 LEFT_OUT = "…"
 SHORTEST_RUN, SHORTEST_HEX = 200, 320
 """Characters of data on one line from which they are left out. Keys, tokens and hashes are shorter."""
-SHORTEST_LINE, FEWEST_LINES, FEWEST_OTHER_LINES = 56, 4, 10
-"""Shortest line of data that is cut into lines, and number of such lines: in base64, and in base85 or other codes."""
+SHORTEST_LINE, LONGEST_LINE, FEWEST_LINES, FEWEST_OTHER_LINES = 56, 500, 4, 10
+"""Shortest and longest line of data that is cut into lines, and number of such lines: in base64, and in other codes."""
 
 _DATA_URI = re.compile(r"(data:[\w.+/-]*(?:;[\w.+=-]+)*(?:,|%2C))(?:[^\s\"'<>()\\]|\\/){64,}")
 _QUOTED_SVG = re.compile(r"""(["'])(data:image/svg[\w.+;=-]*,)(?:(?!\1)[^\n]){64,}""")
-_RUN = re.compile(rf"\\(?:u[\da-fA-F]{{4}}|.)|(?:[A-Za-z\d+/_-]|\\/){{{SHORTEST_RUN},}}={{0,2}}")
+_RUN = re.compile(
+    rf"\\(?:u[\da-fA-F]{{4}}|.)|(?:(?<![A-Za-z\d+/_-])|(?<=\\[a-z])|(?<=\\u[\da-fA-F]{{4}}))"
+    rf"(?:[A-Za-z\d+/_-]|\\/){{{SHORTEST_RUN},}}={{0,2}}"
+)
+_OUTLINE = re.compile(r"""=(["'])[Mm][ \d.,+-][MmZzLlHhVvCcSsQqTtAaEe\s\d.,+-]{64,}\1""")
+_BYTES = re.compile(r"0x[\da-fA-F]{1,2}[,;]\s{0,20}(?:0x[\da-fA-F]{1,2}[,;]?\s{0,20}){48,}")
+_ESCAPES = re.compile(r"\\x[\da-fA-F]{2}(?:\\x[\da-fA-F]{2}){32,}")
+"""Outlines of pictures, as in SVG, and bytes in source code."""
 _PART = re.compile(r"""([\s#*>(]*(?:[rbRB]{0,2}["'`])?)([!-~]*?)((?:\\n)?["'`][\s,;)+\\]*|[\s\\]*)""")
 """A line of data, between what quotes it in source code or JSON."""
 _BASE64 = re.compile(r"[A-Za-z\d+/_-]+")
@@ -36,8 +43,12 @@ def without_blobs(text: str) -> str:
     """Return ``text`` with ``…`` in place of ``data:`` URIs and long runs of base64. The lines stay the same."""
     if "data:" in text:
         text = _DATA_URI.sub(rf"\1{LEFT_OUT}", text)
-    if "data:image/svg" in text:
-        text = _QUOTED_SVG.sub(rf"\1\2{LEFT_OUT}", text)
+        if "data:image/svg" in text:
+            text = _QUOTED_SVG.sub(rf"\1\2{LEFT_OUT}", text)
+    if '="' in text:
+        text = _OUTLINE.sub(lambda found: f"={found[1]}{_same_lines(found)}{found[1]}", text)
+    if ", 0x" in text:
+        text = _BYTES.sub(_same_lines, text)
     lines = text.split("\n")
     long = [
         number
@@ -47,6 +58,8 @@ def without_blobs(text: str) -> str:
     if not long:
         return text
     for number in long:
+        if "x" in lines[number]:
+            lines[number] = _BYTES.sub(LEFT_OUT, _ESCAPES.sub(LEFT_OUT, lines[number]))
         if max(map(len, lines[number].split()), default=0) >= SHORTEST_RUN:
             lines[number] = _RUN.sub(_shortened, lines[number])
     for first, stop in _wrapped(lines, long):
@@ -54,6 +67,10 @@ def without_blobs(text: str) -> str:
             before, data, after = _parts(lines[number])
             lines[number] = f"{before}{LEFT_OUT if number == first else ''}{after}" if data else lines[number]
     return "\n".join(lines)
+
+
+def _same_lines(found: re.Match[str]) -> str:
+    return LEFT_OUT + "\n" * found[0].count("\n")
 
 
 def _shortened(found: re.Match[str]) -> str:
@@ -75,7 +92,11 @@ def _wrapped(lines: list[str], long: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the first line of data that is cut into lines of equal length, and the line after the last."""
     done = 0
     for first in long:
-        if first < done or len({len(line) for line in lines[first : first + FEWEST_LINES]}) > 1:
+        if (
+            first < done
+            or len(lines[first]) > LONGEST_LINE
+            or len({len(line) for line in lines[first : first + FEWEST_LINES]}) > 1
+        ):
             continue
         parts, stop = [], first
         while stop < len(lines) and len(lines[stop]) == len(lines[first]) and (part := _parts(lines[stop])[1]):

@@ -54,106 +54,60 @@ class Language:
 
     grammar: str
     functions: frozenset[str]
-    containers: frozenset[str] = frozenset()
-    values: Mapping[str, str] = field(default_factory=dict)
-    wrappers: frozenset[str] = frozenset()
+    containers: frozenset[str]
+    wrappers: frozenset[str]
+    values: Mapping[str, str]
 
 
-def _language(
-    grammar: str, functions: str, containers: str = "", values: Mapping[str, str] | None = None, wrappers: str = ""
-) -> Language:
-    split = (frozenset(names.split()) for names in (functions, containers, wrappers))
-    return Language(grammar, next(split), next(split), values or {}, next(split))
-
-
-_JAVASCRIPT_FUNCTIONS = "function_declaration generator_function_declaration method_definition"
-_JAVASCRIPT_VALUES = {
-    "variable_declarator": "value", "assignment_expression": "right", "pair": "value", "field_definition": "value",
-    "public_field_definition": "value",
-}  # fmt: skip
-_JAVASCRIPT_WRAPPERS = (
-    "export_statement lexical_declaration variable_declaration expression_statement ambient_declaration"
+_JS_FUNCTIONS = "function_declaration generator_function_declaration method_definition"
+_JS_WRAPPERS = "export_statement lexical_declaration variable_declaration expression_statement ambient_declaration"
+_JS_VALUES = dict.fromkeys(("variable_declarator", "pair", "field_definition", "public_field_definition"), "value") | {
+    "assignment_expression": "right"
+}
+_TS_FUNCTIONS = f"{_JS_FUNCTIONS} function_signature type_alias_declaration"
+_TS_CLASSES = (
+    "class_declaration abstract_class_declaration class interface_declaration enum_declaration internal_module module"
 )
-_TYPESCRIPT = (
-    f"{_JAVASCRIPT_FUNCTIONS} function_signature type_alias_declaration",
-    "class_declaration abstract_class_declaration class interface_declaration enum_declaration internal_module module",
-    _JAVASCRIPT_VALUES,
-    _JAVASCRIPT_WRAPPERS,
-)
-_C_TYPES = "struct_specifier union_specifier enum_specifier"
-_CPP = _language(
-    "cpp",
-    "function_definition preproc_function_def",
-    f"{_C_TYPES} class_specifier namespace_definition concept_definition",
-    wrappers="template_declaration type_definition declaration",
-)
-_BASH = _language("bash", "function_definition")
-_JAVASCRIPT = _language(
-    "javascript", _JAVASCRIPT_FUNCTIONS, "class_declaration class", _JAVASCRIPT_VALUES, _JAVASCRIPT_WRAPPERS
-)
-_KOTLIN = _language(
-    "kotlin", "function_declaration secondary_constructor", "class_declaration object_declaration companion_object"
-)
-
-LANGUAGES: dict[str, Language] = {
-    ".js": _JAVASCRIPT,
-    ".mjs": _JAVASCRIPT,
-    ".cjs": _JAVASCRIPT,
-    ".jsx": _JAVASCRIPT,
-    ".ts": _language("typescript", *_TYPESCRIPT),
-    ".tsx": _language("tsx", *_TYPESCRIPT),
-    ".java": _language(
-        "java",
-        "method_declaration constructor_declaration compact_constructor_declaration",
-        "class_declaration interface_declaration enum_declaration record_declaration annotation_type_declaration",
-    ),
-    ".c": _language(
-        "c", "function_definition preproc_function_def", _C_TYPES, wrappers="type_definition declaration"
-    ),
-    **dict.fromkeys((".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh"), _CPP),
-    ".cs": _language(
-        "csharp",
-        "method_declaration constructor_declaration destructor_declaration operator_declaration property_declaration "
-        "indexer_declaration local_function_statement delegate_declaration",
-        "namespace_declaration class_declaration struct_declaration interface_declaration enum_declaration "
-        "record_declaration",
-    ),
-    ".go": _language(
-        "go", "function_declaration method_declaration type_spec", wrappers="type_declaration"
-    ),
-    ".rs": _language(
-        "rust",
-        "function_item macro_definition",
-        "struct_item enum_item union_item trait_item impl_item mod_item foreign_mod_item",
-    ),
-    ".rb": _language("ruby", "method singleton_method", "class module singleton_class"),
-    ".php": _language(
-        "php",
-        "function_definition method_declaration",
-        "class_declaration interface_declaration trait_declaration enum_declaration namespace_definition",
-    ),
-    ".kt": _KOTLIN,
-    ".kts": _KOTLIN,
-    ".swift": _language(
-        "swift",
-        "function_declaration init_declaration deinit_declaration subscript_declaration protocol_function_declaration",
-        "class_declaration protocol_declaration",
-    ),
-    ".scala": _language(
-        "scala",
-        "function_definition function_declaration",
-        "class_definition object_definition trait_definition enum_definition extension_definition given_definition",
-    ),
-    ".sh": _BASH,
-    ".bash": _BASH,
-    ".zsh": _BASH,
-    ".lua": _language(
-        "lua",
-        "function_declaration",
-        values={"assignment_statement": "", "field": "value"},
-        wrappers="variable_declaration",
-    ),
-}  # fmt: skip
+_C_FUNCTIONS, _C_TYPES = "function_definition preproc_function_def", "struct_specifier union_specifier enum_specifier"
+_VALUES = {
+    **dict.fromkeys(("javascript", "typescript", "tsx"), _JS_VALUES),
+    "lua": {"assignment_statement": "", "field": "value"},
+}
+_GRAMMARS = (
+    ("javascript", ".js .mjs .cjs .jsx", _JS_FUNCTIONS, "class_declaration class", _JS_WRAPPERS),
+    ("typescript", ".ts", _TS_FUNCTIONS, _TS_CLASSES, _JS_WRAPPERS),
+    ("tsx", ".tsx", _TS_FUNCTIONS, _TS_CLASSES, _JS_WRAPPERS),
+    ("java", ".java", "method_declaration constructor_declaration compact_constructor_declaration",
+     "class_declaration interface_declaration enum_declaration record_declaration annotation_type_declaration", ""),
+    ("c", ".c", _C_FUNCTIONS, _C_TYPES, "type_definition declaration"),
+    ("cpp", ".h .cc .cpp .cxx .hpp .hh", _C_FUNCTIONS,
+     f"{_C_TYPES} class_specifier namespace_definition concept_definition",
+     "template_declaration type_definition declaration"),
+    ("csharp", ".cs", ("method_declaration constructor_declaration destructor_declaration operator_declaration "
+     "property_declaration indexer_declaration local_function_statement delegate_declaration"),
+     ("namespace_declaration class_declaration struct_declaration interface_declaration enum_declaration "
+     "record_declaration"), ""),
+    ("go", ".go", "function_declaration method_declaration type_spec", "", "type_declaration"),
+    ("rust", ".rs", "function_item macro_definition",
+     "struct_item enum_item union_item trait_item impl_item mod_item foreign_mod_item", ""),
+    ("ruby", ".rb", "method singleton_method", "class module singleton_class", ""),
+    ("php", ".php", "function_definition method_declaration",
+     "class_declaration interface_declaration trait_declaration enum_declaration namespace_definition", ""),
+    ("kotlin", ".kt .kts", "function_declaration secondary_constructor",
+     "class_declaration object_declaration companion_object", ""),
+    ("swift", ".swift", ("function_declaration init_declaration deinit_declaration subscript_declaration "
+     "protocol_function_declaration"), "class_declaration protocol_declaration", ""),
+    ("scala", ".scala", "function_definition function_declaration",
+     "class_definition object_definition trait_definition enum_definition extension_definition given_definition", ""),
+    ("bash", ".sh .bash .zsh", "function_definition", "", ""),
+    ("lua", ".lua", "function_declaration", "", "variable_declaration"),
+)  # fmt: skip
+"""For each grammar: its suffixes, and the names of functions, containers and wrappers."""
+LANGUAGES = {
+    suffix: Language(grammar, *(frozenset(names.split()) for names in kinds), _VALUES.get(grammar, {}))
+    for grammar, suffixes, *kinds in _GRAMMARS
+    for suffix in suffixes.split()
+}
 
 FUNCTION_VALUES = frozenset(
     ("arrow_function", "function_expression", "generator_function", "class", "function_definition")

@@ -62,7 +62,9 @@ META = re.compile(
 """Names of properties of pages, as in Dublin Core, Open Graph and Highwire Press. Others are about their display."""
 META_NAMES = {"creator": "author", "tag": "tags"}
 TEMPLATE = re.compile(r"\{[{%#].*?[}%#]\}|<%.*?%>|<\?.*?\?>", re.DOTALL)
-SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b", re.IGNORECASE)
+LONGEST_TEMPLATE = 10_000
+"""Length of the placeholders from which a file is no template."""
+SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b|\{[{%#]|<%|<\?(?!xml)", re.IGNORECASE)
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
@@ -88,7 +90,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """
     text = decode_html(file.data)
     page = parse_page(text)
-    if not TEMPLATE.sub("", page.text).strip() and (SCRIPT.search(text) or TEMPLATE.search(text)):
+    if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
         yield from source.parse(file)
         return
     document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
@@ -238,12 +240,11 @@ class _HtmlParser(HTMLParser):
             self._main.enter(tag)
         if tag == "a":
             self._in_link = True
+            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "title":
             self._in_title = not self.title
         elif tag == "meta":
             self._add_meta(attributes)
-        elif tag == "a":
-            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
@@ -260,10 +261,9 @@ class _HtmlParser(HTMLParser):
         self._main.end(tag)
         if tag == "a":
             self._in_link = False
+            self._end_anchor()
         elif tag == "title":
             self._in_title = False
-        elif tag == "a":
-            self._end_anchor()
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:

@@ -72,6 +72,8 @@ WITHOUT_TEXT = {
     "subimport": 2, "import": 2, "lstinputlisting": 1, "verbatiminput": 1, "includeonly": 1,
 }  # fmt: skip
 """Commands with the number of their first arguments that are not text."""
+SHOWN = frozenset(("author", "date", "caption", "institute", "affiliation", "keywords", "subtitle"))
+"""Commands whose argument is a paragraph."""
 MACROS = frozenset(("newcommand", "renewcommand", "providecommand", "DeclareRobustCommand", "def", "gdef"))
 MACRO = re.compile(r"\s*\{?\\([A-Za-z@]+)\}?\s*(?=\{)")
 LONGEST_MACRO, MOST_MACRO_CHARACTERS = 200, 1_000_000
@@ -385,9 +387,7 @@ class _Latex:
         stop = self.text.find(closing, match.end())
         stop = stop if stop >= 0 else len(self.text)
         if name not in SKIPPED:
-            start = self._skip_arguments(match.end(), 1) if name in ("minted", "alignat") else match.end()
-            if option := OPTIONAL.match(self.text, start):
-                start = option.end()
+            start = self._skip_arguments(match.end(), int(name in ("minted", "alignat")))
             self._add_source(start, max(start, stop))
         return stop + len(closing)
 
@@ -419,14 +419,11 @@ class _Latex:
             return self._listed(match)
         if command == "bibitem":
             return self._bibitem(match)
-        if command in ("author", "date", "caption", "institute", "affiliation", "keywords", "subtitle"):
-            option = OPTIONAL.match(self.text, done)
-            argument = self._argument(option.end() if option else done)
-            if argument:
-                self._break()
-                self._keep(argument[0], match.start())
-                self._break()
-                return argument[1]
+        if command in SHOWN and (argument := self._argument(self._skip_arguments(done, 0))):
+            self._break()
+            self._keep(argument[0], match.start())
+            self._break()
+            return argument[1]
         if command in ("verb", "lstinline") and (quote := self.text[done : done + 1]):
             stop = self.text.find(quote, done + 1, done + LONGEST_ARGUMENT)
             if stop > 0 and not quote.isspace():
@@ -451,9 +448,7 @@ class _Latex:
         return option.end() if option else match.end()
 
     def _heading(self, command: str, match: re.Match[str]) -> int:
-        done = match.end()
-        if option := OPTIONAL.match(self.text, done):
-            done = option.end()
+        done = self._skip_arguments(match.end(), 0)
         argument = self._argument(done)
         title = plain(argument[0], self._macros) if argument else ""
         if not argument or not title:
@@ -466,9 +461,7 @@ class _Latex:
         return argument[1]
 
     def _bibitem(self, match: re.Match[str]) -> int:
-        done = match.end()
-        if option := OPTIONAL.match(self.text, done):
-            done = option.end()
+        done = self._skip_arguments(match.end(), 0)
         argument = self._argument(done)
         self._end_paragraph()
         if argument is None:

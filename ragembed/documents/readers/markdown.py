@@ -25,25 +25,36 @@ QUOTE = re.compile(r" {0,3}>")
 INDENTED = re.compile(r"(?: {4}|\t)")
 
 _VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s{}"'=]+)"""
+_TEXT = r"""(?:"[^"<>]{0,99}"|'[^'<>]{0,99}'|[^\s<>"']{1,99})"""
 _NAME, _PAIR = r"[#.][\w:.-]+", rf"[\w:-]+={_VALUE}"
 _REST = rf"(?:[ \t]+(?:{_NAME}|{_PAIR}))*[ \t]*\}}"
 ATTRIBUTES = re.compile(
     rf"(?<=[)\]`*_}}])\{{:?[ \t]*(?:{_NAME}|{_PAIR}){_REST}"  # of the link, picture or code before
     rf"|^[ \t]*\{{:?[ \t]*(?:toc|{_NAME}|{_PAIR}){_REST}[ \t]*$"  # of the block above
-    rf"|[ \t]*\{{:?[ \t]*{_NAME}{_REST}(?=[ \t]*(?:#*[ \t]*$|\|))"  # of the heading, paragraph or cell
+    rf"|[ \t]{{0,9}}\{{:?[ \t]*{_NAME}{_REST}(?=[ \t]*(?:#*[ \t]*$|\|))"  # of the heading, paragraph or cell
 )
 """Attribute lists of MkDocs, Docusaurus, kramdown and pandoc, such as ``{ #anchor .class }``. Code may look alike."""
 MARKUP = re.compile(
     r"(?P<code>(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
-    r"|<!--.*?-->|\{/\*.*?\*/\}"
-    r"|<(?P<tag>a|span|div|p)\b(?:\s+(?:name|id|class)\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>\"']+))+\s*(?:/>|>\s*</(?P=tag)>)"
+    r"|(?<=\S)[ \t]+\^[\w-]{3,}[ \t]*$"
+    rf"|<(?P<tag>a|span|div|p)\b(?:\s+(?:name|id|class)\s*=\s*{_TEXT}){{1,4}}\s*(?:/>|>\s*</(?P=tag)>)"
     r"|!?\[\[(?P<target>(?!\s)[^\[\]|\n]*?)(?:\\?\|(?P<label>[^\[\]\n]*))?\]\](?![(\[])"
 )
-"""Code, comments, empty anchors and links of wikis."""
+"""Code, names of blocks, empty anchors and links of wikis."""
 TAG = re.compile(r"#(?<!\S#)(?P<word>[\w/-]*[^\W\d_][\w/-]*)")
 CODE = re.compile(r"`[^`]*`")
 DEFINITION = re.compile(r" {0,3}\[[^\]]+\]:")
-COMMENT = re.compile(r"`[^`]*`|(?P<open><!--|\{/\*)")
+CLOSINGS = {
+    "<!--": "-->",
+    "{/*": "*/}",
+    "%%": "%%",
+    "<style": "</style>",
+    "<script": "</script>",
+    "{::comment}": "{:/",
+    "{% comment %}": "{% endcomment %}",
+}
+"""How comments begin and end: in HTML, MDX, Obsidian, kramdown and Liquid; also styles and scripts."""
+COMMENT = re.compile(rf"`[^`]*`|(?P<open>{'|'.join(map(re.escape, CLOSINGS))})")
 TARGET = re.compile(r"\([\w:.-]+\)=[ \t]*$|\[\[?_?toc_?\]\]?[ \t]*$", re.IGNORECASE)
 """A line with only the name of a place, as in MyST, or the place of a table of contents."""
 COLOUR = re.compile(r"(?=.*\d|(.)\1+$)[\da-f]{3,8}", re.IGNORECASE)
@@ -75,6 +86,7 @@ class MarkdownScanner:
         self._path = path
         self._tags: dict[str, None] = {}
         self._links: dict[str, None] = {}
+        self._unclosed: set[str] = set()
 
     def properties(self) -> dict[str, Any]:
         """Return the ``tags`` and ``links`` of the text, without keys that have none."""
@@ -85,15 +97,17 @@ class MarkdownScanner:
         """Add the blocks from line ``first`` on."""
         lines, number, in_list = self.lines, first, False
         while number < len(lines):
-            is_code = not in_list and INDENTED.match(lines[number]) is not None
-            line = lines[number] if is_code else self._clean(number)
-            if not line.strip():
+            line = lines[number]
+            if not line or line.isspace():
                 number += 1
                 continue
             kind: BlockKind = "text"
             path, stop = self._path.headings, number + 1
+            is_code = not in_list and line[0] in " \t" and INDENTED.match(line) is not None
             if opens_fence(line):
                 kind, stop = "code", fence_end(lines, number)
+            elif not is_code and not (line := self._clean(number)).strip():
+                pass
             elif heading := _atx_heading(line):
                 kind, path, in_list = "heading", self._path.enter(*heading), False
             elif table_starts(lines, number):
@@ -113,15 +127,13 @@ class MarkdownScanner:
     def _clean(self, number: int) -> str:
         """Leave out the markup of a line, and a comment that starts there, and return what is left."""
         line = self.lines[number]
-        if opens_fence(line):
-            return line
         if line[:1] in ("(", "[") and TARGET.match(line):
             line = self.lines[number] = ""
-        if "<!--" in line or "{/*" in line:
+        if "<" in line or "{" in line or "%%" in line:
             line = self._without_comment(number)
         if "{" in line:
             line = ATTRIBUTES.sub("", line)
-        if "<" in line or "[[" in line or "{/*" in line:
+        if "<" in line or "[[" in line or "^" in line:
             line = MARKUP.sub(self._shown, line)
         if "#" in line and TAG.search(line) and not DEFINITION.match(line):
             words = (word.strip("/") for word in TAG.findall(CODE.sub("", line)))
@@ -130,18 +142,30 @@ class MarkdownScanner:
         return line
 
     def _without_comment(self, number: int) -> str:
-        """Return a line without the comment that starts there and ends on a later line, and empty the lines between."""
-        line = MARKUP.sub(lambda found: "" if found[0].startswith(("<!--", "{/*")) else found[0], self.lines[number])
-        opening = next((found for found in COMMENT.finditer(line) if found["open"]), None)
-        if opening is None:
-            return line
-        closing = "-->" if opening["open"] == "<!--" else "*/}"
-        last = next((n for n in range(number + 1, len(self.lines)) if closing in self.lines[n]), None)
-        if last is None:
-            return line
-        self.lines[number + 1 : last] = [""] * (last - number - 1)
-        self.lines[last] = self.lines[last].partition(closing)[2].strip()
-        return line[: opening.start()].rstrip()
+        """Return a line without its comments, and empty the lines of one that ends on a later line."""
+        lines, parts, start, done = self.lines, list[str](), 0, 0
+        line = lines[number]
+        while opening := COMMENT.search(line, done):
+            done = opening.end()
+            closing = CLOSINGS.get(opening["open"])
+            if closing is None or closing in self._unclosed:
+                continue
+            last, stop = number, line.find(closing, done)
+            while stop < 0 and last + 1 < len(lines):
+                last += 1
+                stop = lines[last].find(closing)
+            if stop < 0:
+                self._unclosed.add(closing)
+            if stop < 0 or (closing == "%%" and last > number and line.strip() != "%%"):
+                continue
+            parts.append(line[start : opening.start()])
+            stop = lines[last].find("}", stop) + 1 if closing == "{:/" else stop + len(closing)
+            if last > number:
+                lines[number + 1 : last] = [""] * (last - number - 1)
+                lines[last] = lines[last][stop:]
+                return "".join(parts).rstrip()
+            start = done = stop
+        return "".join([*parts, line[start:]]) if parts else line
 
     def _shown(self, found: re.Match[str]) -> str:
         """Return what a person sees of a piece of markup."""
@@ -164,13 +188,15 @@ class MarkdownScanner:
         can_be_heading = not in_list and not QUOTE.match(lines[first])
         stop, number = first + 1, first + 1
         while number < len(lines):
+            if opens_fence(lines[number]):
+                break
             line = self._clean(number)
             if not line.strip():
                 if not in_list:
                     break
             elif can_be_heading and SETEXT.match(line):
                 return number + 1, 1 if "=" in line else 2
-            elif opens_fence(line) or _atx_heading(line) or table_starts(lines, number):
+            elif (line[0] in " #" and _atx_heading(line)) or ("|" in line and table_starts(lines, number)):
                 break
             elif lines[number - 1].strip() or LIST_ITEM.match(line) or line[0] in " \t":
                 stop = number + 1

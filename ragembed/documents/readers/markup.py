@@ -31,7 +31,7 @@ ORG_SETTINGS = re.compile(
 ORG_PROPERTY = re.compile(r"[ \t]*:(?P<key>(?!end:|properties:)[\w-]+):[ \t]+(?P<value>\S.*)$", re.IGNORECASE)
 ORG_LISTING = re.compile(r"[ \t]*#\+begin_(?P<name>src|example|export)\b", re.IGNORECASE)
 ORG_COMMENT = re.compile(r"[ \t]*#(?: |$)")
-ORG_MARKUP = re.compile(r"\[\[(?P<target>[^\[\]\n]+)\](?:\[(?P<label>[^\[\]\n]+)\])?\]|<<+[^<>\n]+>>+")
+ORG_MARKUP = re.compile(r"\[\[(?P<target>[^\[\]\n]+)\](?:\[(?P<label>[^\[\]\n]+)\])?\]|(?<!<)<{2,3}[^<>\n]+>{2,3}")
 ORG_DRAWER = re.compile(r"[ \t]*:(?!end:)[\w-]+:[ \t]*$", re.IGNORECASE)
 ORG_FIXED = re.compile(r"[ \t]*:(?: |$)")
 
@@ -224,7 +224,7 @@ RST_FIELD = re.compile(
 """A field, or a comment ``.. key: value`` as in Nikola."""
 RST_META_FIELD = re.compile(r"[ \t]+:(?P<key>[A-Za-z][\w-]*)(?: [^:]*)?:[ \t]+(?P<value>.*)$")
 RST_COMMENT = re.compile(r"[ \t]*\.\.(?:[ \t]+(?!\[|\||_|[\w:.+-]+::)\S.*)?[ \t]*$")
-RST_TARGET = re.compile(r"[ \t]*\.\. _(?:`[^`]*`|[^:]|:(?! |$))+:[ \t]*$")
+RST_TARGET = re.compile(r"[ \t]*\.\. _(?:`[^`]+`|[^:`](?:[^:]|:(?! |$))*):[ \t]*$")
 
 
 def parse_rst(file: RawFile) -> Iterator[ParsedDocument]:
@@ -240,7 +240,7 @@ def _rst_fields(lines: list[str], *, has_meta: bool) -> dict[str, Any]:
     """Return the fields above or below the first title and of ``meta`` directives, and comments ``.. key: value``."""
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(lines):
-        if RST_FIELD.match(line):
+        if line.startswith((":", "..")) and RST_FIELD.match(line):
             pairs += _fields(lines, number, RST_FIELD)
         elif line.strip() and not line[0].isspace():
             below = lines[number + 1] if number + 1 < len(lines) else ""
@@ -249,7 +249,7 @@ def _rst_fields(lines: list[str], *, has_meta: bool) -> dict[str, Any]:
                 break
     for number in [n for n, line in enumerate(lines) if line.startswith(".. meta::")] if has_meta else []:
         pairs += _fields(lines, number + 1, RST_META_FIELD)
-    return plain(dict(reversed(pairs)))
+    return plain(dict(reversed(pairs))) if pairs else {}
 
 
 def _fields(lines: list[str], first: int, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
@@ -290,8 +290,10 @@ class _RstScanner:
             if not line:
                 number += 1
                 continue
+            below = self._line(number + 1)[:1]
+            may_be_title = not line[0].isalnum() or (below and not below.isalnum() and not below.isspace())
             number = (
-                self._title(number)
+                (may_be_title and self._title(number))
                 or (line[0] in "+=" and self._table(number))
                 or (line.startswith((">>> ", "..")) and self._code(number))
                 or self._paragraph(number)
@@ -309,13 +311,13 @@ class _RstScanner:
     def _title(self, number: int) -> int:
         """Add the section title that starts at line ``number``. Return the line after it, or 0 if there is none."""
         line, below = self.lines[number], self._line(number + 1)
-        if not line[0].isalnum() and ADORNMENT.match(line):
+        if ADORNMENT.match(line):
             closing = self._line(number + 2)
             framed = below.strip() and closing.rstrip() == line.rstrip() and not ADORNMENT.match(below)
             if framed and len(line.rstrip()) >= len(below.rstrip()):
                 return self._add_title(number, number + 3, below.strip(), (line[0], True))
             return 0
-        underlined = below and not below[0].isalnum() and not line[0].isspace() and ADORNMENT.match(below)
+        underlined = not line[0].isspace() and below and ADORNMENT.match(below)
         if underlined and len(below.rstrip()) >= min(len(line.rstrip()), SHORTEST_TRANSITION):
             return self._add_title(number, number + 2, line.strip(), (below[0], False))
         return 0
@@ -368,10 +370,8 @@ class _RstScanner:
 
     def _run_end(self, first: int) -> int:
         """Return the blank line that ends the run of lines that starts at ``first``."""
-        number = first + 1
-        while self._line(number).strip():
-            number += 1
-        return number
+        blank = (number for number in range(first + 1, len(self.lines)) if not self.lines[number].strip())
+        return next(blank, len(self.lines))
 
     def _indented_end(self, first: int) -> int:
         """Return the end of the block below line ``first`` that is indented more than this line."""

@@ -39,9 +39,11 @@ CORE = {
 """Elements of Dublin Core, Office Open XML and OpenDocument, with the names of their properties."""
 OF_PROGRAMS = re.compile(r"(?:generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown)", re.I)
 """Authors and descriptions that libraries write."""
-KEY = re.compile(r"(?P<key>[^\W_][\w .-]*?)[ \t]*[:=](?:[ \t]+(?P<value>.*)|$)")
-LEADING_KEYS = re.compile(r"(?:title|date|authors?|tags|slug|category|categories|keywords|summary|status):", re.I)
-"""The first line of front matter without fences, as in MultiMarkdown and Pelican."""
+KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
+LEADING_KEYS = re.compile(
+    r"(?:title|date|authors?|tags|slug|category|categories|keywords|summary|status):|[\w-]+:: ", re.I
+)
+"""The first line of front matter without fences, as in MultiMarkdown, Pelican and Logseq."""
 _YAML_VALUES = {
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(?:0|[1-9]\d{0,17})",
@@ -91,16 +93,14 @@ def _as_list(value: Any, key: str) -> list[Any]:
     return list(dict.fromkeys(item for item in stripped if _is_given(item) and not isinstance(item, (dict, list))))
 
 
-def merged(*all_properties: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return all properties; the first value counts, and lists are joined."""
-    properties: dict[str, Any] = {}
-    for each in all_properties:
-        for key, value in each.items():
-            if key in properties and isinstance(properties[key], list) and isinstance(value, list):
-                properties[key] = list(dict.fromkeys([*properties[key], *value]))
-            else:
-                properties.setdefault(key, value)
-    return properties
+    both = [key for key in first if isinstance(first[key], list) and isinstance(more.get(key), list)]
+    return {**first, **{k: more[k] for k in more if k not in first}, **{k: _joined(first[k], more[k]) for k in both}}
+
+
+def _joined(first: list[Any], more: list[Any]) -> list[Any]:
+    return first + [value for value in more if value not in first]
 
 
 def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, dict[str, Any]]:
@@ -109,13 +109,14 @@ def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, di
     if fence in ("---", "+++"):
         ends = (fence, "...") if fence == "---" else (fence,)
         stop = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() in ends), 0)
-        if not any(map(KEY.match, lines[1:stop])):
+        first = next((line for line in lines[1:stop] if line.strip() and not line.startswith("#")), "")
+        if not KEY.match(first):
             return 0, {}
         return stop + 1, plain(_parsed("\n".join(lines[1:stop]), fence, warn))
     if LEADING_KEYS.match(fence) and not fence.endswith(":"):
         stop = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
         pairs = dict(key_values(lines[:stop]))
-        if len(pairs) > 1 and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
+        if (len(pairs) > 1 or "::" in fence) and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
             return stop, plain({key.lower(): value for key, value in pairs.items()})
     return 0, {}
 
@@ -139,7 +140,7 @@ def key_values(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         if match := KEY.match(line):
             yield from [(key, " ".join(parts))] if key else []
-            key, parts = match["key"], [_unquoted((match["value"] or "").strip())]
+            key, parts = match["key"].strip(), [_unquoted((match["value"] or "").strip())]
         else:
             parts.append(line.strip().removeprefix("- "))
     yield from [(key, " ".join(parts))] if key else []

@@ -18,7 +18,7 @@ PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PYTHON_SUFFIXES = (".py", ".pyi")
 SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
-MINIFIED_LINE, LONG_LINE, FEWEST_BLANKS = 200, 500, 12
+MINIFIED_LINE, LONG_LINE, FEWEST_BLANKS = 200, 300, 12
 """Average length of lines of minified JavaScript and CSS; in all languages, length of long lines that are most of the
 file, and number of their characters for each blank. Text has a blank for about six."""
 CLOSERS = ("}", ")", "]", "end", "</")

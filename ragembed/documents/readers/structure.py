@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from ragembed.documents.decoding import decode, is_binary
@@ -28,30 +28,26 @@ class HeadingPath:
 
     def __init__(self) -> None:
         self._open: list[tuple[int, str]] = []
-
-    @property
-    def headings(self) -> tuple[str, ...]:
+        self.headings: tuple[str, ...] = ()
         """The open headings, outermost first, without headings that repeat the one above."""
-        titles: list[str] = []
-        for _, title in self._open:
-            if not titles or titles[-1] != title:
-                titles.append(title)
-        return tuple(titles)
 
     def enter(self, level: int, title: str) -> tuple[str, ...]:
         """Close all headings at ``level`` or deeper, open ``title`` at ``level``, and return the new path."""
-        self.leave(level)
-        self._open.append((level, title))
+        self._set([*(heading for heading in self._open if heading[0] < level), (level, title)])
         return self.headings
 
     def leave(self, level: int) -> None:
         """Close all headings at ``level`` or deeper."""
-        self._open = [(at, title) for at, title in self._open if at < level]
+        self._set([heading for heading in self._open if heading[0] < level])
+
+    def _set(self, headings: list[tuple[int, str]]) -> None:
+        self._open = headings
+        self.headings = tuple(title for title, _ in groupby(title for _, title in headings))
 
     def copy(self) -> HeadingPath:
         """Return a path with the same open headings."""
         path = HeadingPath()
-        path._open = [*self._open]
+        path._set(self._open)
         return path
 
 
@@ -82,9 +78,10 @@ class FileText:
 
     def add(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
         """Add a block for lines ``first`` to ``stop`` (0-based, ``stop`` exclusive), without outer blank lines."""
-        while first < stop and not self.lines[first].strip():
+        lines = self.lines
+        while first < stop and (not lines[first] or lines[first].isspace()):
             first += 1
-        while first < stop and not self.lines[stop - 1].strip():
+        while first < stop and (not lines[stop - 1] or lines[stop - 1].isspace()):
             stop -= 1
         if first < stop:
             self._ranges.append((first, stop, kind, headings))

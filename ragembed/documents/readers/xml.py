@@ -89,7 +89,7 @@ PICTURES = frozenset(("svg",))
 """Root elements of files without text apart from that of their elements."""
 UNSEEN = frozenset(("style", "script", "metadata"))
 """Elements of pictures whose text is not shown."""
-NOT_WELL_FORMED = re.compile(r"<(style|script|metadata)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.DOTALL)
+TAGS = re.compile(r"<(style|script)\b[^<>]*>[^<]*</\1\s*>|<[^<>]*>")
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
@@ -106,7 +106,9 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
         if "amplification" in reason:
             raise DocumentError(f"its entities grow too much: {reason}") from error
         if "<svg" in text[: html.HEAD_BYTES]:
-            text = NOT_WELL_FORMED.sub(lambda markup: "\n" * markup[0].count("\n"), text)
+            before, _, after = text.partition("<metadata")
+            text = f"{before}<{after.partition('</metadata')[2] or after}"
+            text = TAGS.sub(lambda markup: " " + "\n" * markup[0].count("\n"), text)
             file = replace(file, data=text.encode("utf-8", "replace"))
         if TAG_START.search(text):
             file.options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
