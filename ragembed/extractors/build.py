@@ -227,7 +227,7 @@ def is_external(model: str) -> bool:
 
 def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
     """Build the extractor for vectors of a server or of ``source``."""
-    from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
+    from ragembed.models.token_counting import MAX_TOKENS, EstimatedTokenizer
 
     _check_external(config)
     tokenizer = EstimatedTokenizer(config.max_tokens or MAX_TOKENS)
