@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError
 from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
@@ -43,7 +42,6 @@ Take = Callable[["Batch", list[Floats]], None]
 _BATCHES_PER_DEVICE = 2
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
-_LEAST_ROOM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class Forward:
         self._frame = frame
         self._max_tokens = max_tokens
         self._batch_tokens = batch_tokens
-        self._room = text_room(frame, max_tokens)
+        self._room = frame.room(max_tokens)
 
     def run(self, texts: Sequence[str], consumers: Sequence[Consumer], progress: Progress | None = None) -> None:
         """Run ``texts`` through the model once and pass the hidden states of every batch to each of ``consumers``.
@@ -268,14 +266,3 @@ def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tup
 def _take_from(start: int, take: Take, batch: Batch, states: list[Floats]) -> None:
     """Pass on a batch whose texts are numbered from ``start``."""
     take(replace(batch, texts=batch.texts + start) if start else batch, states)
-
-
-def text_room(frame: Frame, max_tokens: int) -> int:
-    """Return the number of tokens of a text that fit in a window; raise :class:`ConfigError` if there are too few."""
-    framing = len(frame.prefix) + len(frame.suffix)
-    if max_tokens - framing < _LEAST_ROOM:
-        raise ConfigError(
-            f"max_tokens is {max_tokens}: the template and special tokens take {framing}, and the text needs at least "
-            f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
-        )
-    return max_tokens - framing
