@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -162,7 +161,7 @@ def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:
 
 
 def _hashes_of(store: Store) -> HashesOf:
-    return partial(store.read_database, catalog.hashes_of_rows)
+    return lambda rows: store.read_database(catalog.hashes_of_rows, rows)
 
 
 class DistinctRows:

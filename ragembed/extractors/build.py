@@ -34,7 +34,6 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
 from ragembed.extractors.combined import MixExtractor, RoutedExtractor
 from ragembed.extractors.external import ExternalExtractor, VectorSource
-from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
@@ -227,7 +226,7 @@ def is_external(model: str) -> bool:
 
 def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
     """Build the extractor for vectors of a server or of ``source``."""
-    from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
+    from ragembed.models.token_counting import MAX_TOKENS, EstimatedTokenizer
 
     _check_external(config)
     tokenizer = EstimatedTokenizer(config.max_tokens or MAX_TOKENS)
@@ -400,15 +399,14 @@ class _Contextual:
             extractor = contextual = self._transformer(model, fused)
         else:
             extractor = contextual = self._transformer(model, with_head=True)
-        rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
-        room = rooms["documents"]
+        rooms = {side: frame.room(self._max_tokens) for side, frame in model.frames.items()}
         return Built(
             extractor,
             self._tokenizer,
             self._files.sha256,
             self._config,
             self._max_tokens,
-            room,
+            rooms["documents"],
             needs_model=True,
             encoding_model=None if isinstance(extractor, AvgExtractor) else model,
             agrees_in_bfloat16=partial(bool, True) if self._files.is_default else contextual.agrees_in_bfloat16,

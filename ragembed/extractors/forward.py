@@ -1,26 +1,32 @@
 """The forward pass: split texts into windows, batch windows of similar length, and pass hidden states to consumers.
 
 A text longer than the window of the model is read in several windows, so no part of it is lost; every window has the
-template around it. Several consumers (extractors with different layers, pooling or weights) share one pass.
+template around it. Several consumers (extractors with different layers, pooling or weights) share one pass. Batches are
+spread over the copies of the model on one or several devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from itertools import chain, islice
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError
 from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
-from ragembed.extractors.replicas import Replicas, Take
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.stopping import check
 from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.models.choice import Backbone
 
 CPU_TOKENS = 2048
 """Number of tokens in a batch, padding included, that makes good use of a CPU."""
@@ -30,9 +36,12 @@ GPU_TOKENS = 8192
 ONE_WINDOW = 1
 """Number of tokens in a batch that makes each window a batch of its own, without padding."""
 
+THREAD_NAME = "ragembed-device"
+Take = Callable[["Batch", list[Floats]], None]
+
+_BATCHES_PER_DEVICE = 2
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
-_LEAST_ROOM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ class Forward:
         self._frame = frame
         self._max_tokens = max_tokens
         self._batch_tokens = batch_tokens
-        self._room = text_room(frame, max_tokens)
+        self._room = frame.room(max_tokens)
 
     def run(self, texts: Sequence[str], consumers: Sequence[Consumer], progress: Progress | None = None) -> None:
         """Run ``texts`` through the model once and pass the hidden states of every batch to each of ``consumers``.
@@ -190,17 +199,70 @@ class Forward:
         return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed, frame.prompt_tokens)
 
 
+class Replicas:
+    """The same model on each of several devices, one loader per device, loaded on as many as a run has batches."""
+
+    def __init__(self, loaders: Sequence[Callable[[], Backbone]]) -> None:
+        self._loaders = loaders
+        self._loaded: Sequence[Backbone] = ()
+
+    def run(self, batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
+        """Compute ``layers`` of each batch and call ``take`` with both, in the order of ``batches``, in this thread.
+
+        With several devices, each has a thread, and at most two batches per device are in progress. An exception in the
+        model, in ``batches`` or in ``take`` ends the run: batches that have started are completed, the others are
+        dropped.
+        """
+        rest = iter(batches)
+        first = list(islice(rest, len(self._loaders)))
+        backbones = self._load(len(first))
+        if len(backbones) > 1:
+            _spread(backbones, chain(first, rest), layers, take)
+            return
+        for batch in chain(first, rest):
+            take(batch, backbones[0].states(batch.ids, batch.lengths, layers))
+
+    def _load(self, number: int) -> Sequence[Backbone]:
+        """Return the model on the first ``number`` devices.
+
+        All are loaded before the first batch, because transformers changes PyTorch's defaults while it loads one.
+        """
+        if len(self._loaded) < number:
+            self._loaded = [load() for load in self._loaders[:number]]
+        return self._loaded[:number]
+
+
+def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
+    """Run batches on several devices, one thread per device."""
+    idle: SimpleQueue[Backbone] = SimpleQueue()
+    for backbone in backbones:
+        idle.put(backbone)
+
+    def states(batch: Batch) -> list[Floats]:
+        backbone = idle.get()
+        try:
+            return backbone.states(batch.ids, batch.lengths, layers)
+        finally:
+            idle.put(backbone)
+
+    begun: deque[tuple[Batch, Future[list[Floats]]]] = deque()
+
+    def take_first() -> None:
+        batch, future = begun.popleft()
+        take(batch, future.result())
+
+    pool = ThreadPoolExecutor(len(backbones), THREAD_NAME)
+    try:
+        for batch in batches:
+            if len(begun) == _BATCHES_PER_DEVICE * len(backbones):
+                take_first()
+            begun.append((batch, pool.submit(states, batch)))
+        while begun:
+            take_first()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _take_from(start: int, take: Take, batch: Batch, states: list[Floats]) -> None:
     """Pass on a batch whose texts are numbered from ``start``."""
     take(replace(batch, texts=batch.texts + start) if start else batch, states)
-
-
-def text_room(frame: Frame, max_tokens: int) -> int:
-    """Return the number of tokens of a text that fit in a window; raise :class:`ConfigError` if there are too few."""
-    framing = len(frame.prefix) + len(frame.suffix)
-    if max_tokens - framing < _LEAST_ROOM:
-        raise ConfigError(
-            f"max_tokens is {max_tokens}: the template and special tokens take {framing}, and the text needs at least "
-            f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
-        )
-    return max_tokens - framing

@@ -19,11 +19,10 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.replicas import Replicas, Take
 from ragembed.types import Floats
 
 if TYPE_CHECKING:
-    from ragembed.extractors.forward import Batch
+    from ragembed.extractors.forward import Batch, Replicas, Take
 
 LIMIT = 4 << 30
 """Default limit of the temporary files, in bytes."""

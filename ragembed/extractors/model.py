@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ragembed.config.specs import Template
-from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, ONE_WINDOW, Forward
+from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, ONE_WINDOW, Forward, Replicas
 from ragembed.extractors.protocol import Side
-from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
 from ragembed.models.choice import (
     batch_model,

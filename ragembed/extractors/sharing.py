@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TextConsumer, TextCounter, TokenStatistics, TokenWeights, fit_streams
 from ragembed.types import Floats, State, with_prefix
 
-Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
 _SameVectors: TypeAlias = "tuple[str, bytes, int]"
@@ -39,7 +39,7 @@ class SharedFit:
         self._counts: dict[_CountsKey, TokenStatistics] = {}
         self._means: dict[_MeansKey, TokenMeans] = {}
         self._models: dict[_MeansKey, ContextualModel] = {}
-        for avg in _each(extractors, _averaged):
+        for avg in _averaged(extractors):
             self._means.setdefault(_means_key(avg), avg.consumer())
             self._models.setdefault(_means_key(avg), avg.model)
 
@@ -64,7 +64,7 @@ class SharedFit:
     ) -> int:
         """Read ``texts`` and every ``wanted`` corpus; return the number of texts."""
         counters: dict[_CountsKey, TextCounter] = {}
-        for weights in _each(self._extractors, _weights):
+        for weights in _weights(self._extractors):
             if wanted(weights.corpus):
                 counters.setdefault(_counts_key(weights), weights.counter())
         consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
@@ -75,7 +75,9 @@ class SharedFit:
                 consumers[model, corpus].append(means)
                 models[model, corpus] = self._models[means_key]
         text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
-        text_consumers += [_forward_consumer(model, key[1], consumers[key]) for key, model in models.items()]
+        for (name, corpus), model in models.items():
+            run = partial(model.forward("documents").run, consumers=consumers[name, corpus])
+            text_consumers.append(TextConsumer(corpus, run))
         number = fit_streams(texts, text_consumers, needed=wanted(None), progress=progress)
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
@@ -108,7 +110,7 @@ class SharedFit:
 
     def _text_counts(self) -> list[_CountsKey]:
         """Return the keys of the counts that come from texts."""
-        keys = dict.fromkeys(_counts_key(weights) for weights in _each(self._extractors, _weights))
+        keys = dict.fromkeys(_counts_key(weights) for weights in _weights(self._extractors))
         return [key for key in keys if key[1] is None]
 
     def _text_means(self) -> list[TokenMeans]:
@@ -117,10 +119,10 @@ class SharedFit:
 
     def finish(self) -> None:
         """Fit the extractors on the gathered data."""
-        for weights in _each(self._extractors, _weights):
+        for weights in _weights(self._extractors):
             weights.take(self._counts[_counts_key(weights)])
         fitted: dict[tuple[_MeansKey, str], AvgExtractor] = {}
-        for avg in _each(self._extractors, _averaged):
+        for avg in _averaged(self._extractors):
             first = fitted.setdefault((_means_key(avg), avg.unseen), avg)
             if first is avg:
                 avg.take(self._means[_means_key(avg)])
@@ -145,7 +147,7 @@ def encode_together(
     without a model; :func:`passes` returns how often that is.
     """
     groups: dict[str, dict[_SameVectors, TransformerExtractor]] = defaultdict(dict)
-    for extractor in _each(extractors, _contextual):
+    for extractor in _contextual(extractors):
         extractor.weights.require_fitted()
         groups[_model_key(extractor.model)].setdefault(_same_vectors(extractor), extractor)
     vectors: dict[_SameVectors, Floats] = {}
@@ -163,8 +165,8 @@ def encode_together(
 
 def passes(extractors: Sequence[Extractor]) -> int:
     """Return how often :func:`encode_together` goes through the texts."""
-    models = {_model_key(extractor.model) for extractor in _each(extractors, _contextual)}
-    return len(models) + sum(not _contextual(extractor) for extractor in extractors)
+    models = {_model_key(extractor.model) for extractor in _contextual(extractors)}
+    return len(models) + len(extractors) - len(_contextual(extractors))
 
 
 def _finish(
@@ -189,33 +191,20 @@ def _same_vectors(extractor: TransformerExtractor | AvgExtractor) -> _SameVector
     return _settings(extractor), b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
 
 
-def _forward_consumer(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> TextConsumer:
-    """Return the consumer that runs texts through ``model`` for ``consumers``."""
-    forward = model.forward("documents")
-    return TextConsumer(corpus, lambda block: forward.run(block, consumers))
+def _weights(extractors: Iterable[Extractor]) -> list[TokenWeights]:
+    return [weights for extractor in extractors for weights in extractor.all_weights]
 
 
-def _each(extractors: Iterable[Extractor], part: Callable[[Extractor], Sequence[Made]]) -> list[Made]:
-    """Return the parts of all extractors in one list."""
-    return [made for extractor in extractors for made in part(extractor)]
+def _averaged(extractors: Iterable[Extractor]) -> list[AvgExtractor]:
+    """Return the extractors with averaged vectors, those in mixtures included."""
+    static = (extractor.static if isinstance(extractor, MixExtractor) else extractor for extractor in extractors)
+    return [extractor for extractor in static if isinstance(extractor, AvgExtractor)]
 
 
-def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
-    return extractor.all_weights
-
-
-def _averaged(extractor: Extractor) -> Sequence[AvgExtractor]:
-    """Return the extractors with averaged vectors in ``extractor``."""
-    if isinstance(extractor, MixExtractor):
-        return (extractor.static,)
-    return (extractor,) if isinstance(extractor, AvgExtractor) else ()
-
-
-def _contextual(extractor: Extractor) -> Sequence[TransformerExtractor]:
-    """Return the extractors with contextual vectors in ``extractor``."""
-    if isinstance(extractor, MixExtractor):
-        return (extractor.contextual,)
-    return (extractor,) if isinstance(extractor, TransformerExtractor) else ()
+def _contextual(extractors: Iterable[Extractor]) -> list[TransformerExtractor]:
+    """Return the extractors with contextual vectors, those in mixtures included."""
+    own = (extractor.contextual if isinstance(extractor, MixExtractor) else extractor for extractor in extractors)
+    return [extractor for extractor in own if isinstance(extractor, TransformerExtractor)]
 
 
 def _counts_key(weights: TokenWeights) -> _CountsKey:

@@ -1,4 +1,4 @@
-"""Choose the implementation that runs a model. Only this module knows all of them."""
+"""The interface of a forward pass, and the choice of the implementation: only this module knows all of them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,47 @@ import re
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.numpy_bert import NumpyBert
 from ragembed.resources import cores
+from ragembed.types import Floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ragembed.models.files import ModelFiles
-    from ragembed.models.protocol import Backbone
-
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 """Flags of processors that multiply bfloat16 in hardware."""
+
+
+class Backbone(Protocol):
+    """A model that turns windows of token ids into token vectors."""
+
+    dim: int
+    n_layers: int
+
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``.
+
+        Layer -1 is the word embeddings, 0 the input of the blocks, 1 to L the blocks. ``ids`` has shape ``(batch,
+        tokens)`` and is padded on the right with any id. ``lengths``, shape ``(batch,)``, is the number of tokens per
+        row without padding. Each returned array is float32, shape ``(batch, tokens, d)``; its values at padding are
+        undefined.
+        """
+        ...
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table, float32, shape ``(vocabulary, d)``."""
+        ...
+
 
 _SHARING = threading.Lock()
 _SHARED: WeakValueDictionary[tuple[str, str, str], Backbone] = WeakValueDictionary()

@@ -42,7 +42,7 @@ class NumpyBert:
         self.n_layers = self._shape.n_layers
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.choice.Backbone.states`."""
         texts, width = ids.shape
         rows = max(1, _PART_TOKENS // max(width, 1))
         if texts > rows:
@@ -74,7 +74,7 @@ class NumpyBert:
         return outputs
 
     def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        """Return the word-embedding table; see :meth:`ragembed.models.choice.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
     def _states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: frozenset[int]) -> dict[int, Floats]:

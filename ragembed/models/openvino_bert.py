@@ -60,7 +60,7 @@ class OpenVinoBert:
         return OpenVinoBert, self._arguments
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.choice.Backbone.states`."""
         states = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
         for row, length in enumerate(lengths.tolist()):
             for whole, of_window in zip(states, self._window(ids[row, :length], layers), strict=True):
@@ -68,7 +68,7 @@ class OpenVinoBert:
         return states
 
     def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        """Return the word-embedding table; see :meth:`ragembed.models.choice.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
     def _window(self, ids: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -44,9 +44,9 @@ _PORTED = {"nomic_bert": "NomicBertModel", "gte": "NewModel"}
 """Model types whose authors' code is part of transformers, with the name of the authors' class."""
 _TASK = "feature-extraction"
 _WEIGHTS = "model.safetensors"
-_UNLIMITED = 1_000_000
 MOST_JSON, MOST_TOKENIZER = 16 << 20, 256 << 20
 """Largest settings of a model, and largest ``tokenizer.json``, in bytes."""
+_UNLIMITED = 1_000_000
 """A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
 _POOLINGS = {
     "cls": "cls",
@@ -77,11 +77,12 @@ _MODEL2VEC = "model2vec"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module after the pooling: its name, its folder, and its settings."""
+    """A module of a model: the name of its class, its folder, the full name of the class, and its settings."""
 
     name: str
     folder: Path
-    settings: Mapping[str, Any]
+    type: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def is_packaged(folder: Path) -> bool:
 
 def has_router(folder: Path) -> bool:
     """Return whether the model in ``folder`` has separate modules for documents and queries."""
-    return any(_class_name(module) == _ROUTER for module in _listed(folder))
+    return any(module.name == _ROUTER for module in _listed(folder))
 
 
 def read_package(folder: Path, route: Route = "document") -> Package:
@@ -127,19 +128,19 @@ def read_package(folder: Path, route: Route = "document") -> Package:
     pooling: str | None = "mean"
     after: list[Module] = []
     for module in _modules(folder, route):
-        name, place = _class_name(module), _module_folder(folder, module)
-        if name not in _COMPUTED or not str(module.get("type", "")).startswith(_LIBRARY):
+        if module.name not in _COMPUTED or not module.type.startswith(_LIBRARY):
             raise ModelError(
-                f"the model in {folder} has the module {module.get('type')!r}, which ragembed does not compute: "
+                f"the model in {folder} has the module {module.type!r}, which ragembed does not compute: "
                 f"{_PLAIN_REMEDY}"
             )
-        settings = read_json(place / "config.json") if name not in ("Transformer", "StaticEmbedding") else {}
-        if name == "StaticEmbedding":
+        if module.name == "StaticEmbedding":
             pooling = None
-        elif name == "Pooling":
-            pooling = _pooling(folder, settings)
-        elif name in _HEAD_MODULES:
-            after.append(_head_module(folder, Module(name, place, settings)))
+        elif module.name == "Pooling":
+            pooling = _pooling(folder, read_json(module.folder / "config.json"))
+        elif module.name in _HEAD_MODULES:
+            settings = read_json(module.folder / "config.json")
+            _check_input(folder, module.name, settings)
+            after.append(replace(module, settings=settings))
     while after and after[-1].name == "Normalize":
         after.pop()
     stated = read_json(folder / "config_sentence_transformers.json")
@@ -162,9 +163,7 @@ def package_files(folder: Path, route: Route = "document") -> list[Path]:
     """
     main = main_folder(folder, route)
     places = [folder] if main == folder else [folder, main]
-    heads = [
-        _module_folder(folder, module) for module in _modules(folder, route) if _class_name(module) in _WITH_WEIGHTS
-    ]
+    heads = [module.folder for module in _modules(folder, route) if module.name in _WITH_WEIGHTS]
     return [
         *(place / name for place in places for name in PACKAGE_FILES),
         *(place / name for place in heads for name in ("config.json", _WEIGHTS)),
@@ -173,7 +172,7 @@ def package_files(folder: Path, route: Route = "document") -> list[Path]:
 
 def is_static(folder: Path, route: Route = "document") -> bool:
     """Return whether the model in ``folder`` is a table of static vectors, not a transformer."""
-    names = [_class_name(module) for module in _modules(folder, route)]
+    names = [module.name for module in _modules(folder, route)]
     return "StaticEmbedding" in names if names else _is_model2vec(folder)
 
 
@@ -181,16 +180,14 @@ def _is_model2vec(folder: Path) -> bool:
     return read_json(folder / "config.json").get("model_type") == _MODEL2VEC
 
 
-def _head_module(folder: Path, module: Module) -> Module:
-    """Return ``module``; raise :class:`ModelError` if it does not work on the vector of a text."""
-    name = module.settings.get("module_input_name", "sentence_embedding")
-    if name != "sentence_embedding" or module.settings.get("use_residual"):
-        what = "a residual" if module.settings.get("use_residual") else f"the input {name!r}"
+def _check_input(folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+    """Raise :class:`ModelError` if a module after the pooling does not work on the vector of a text."""
+    source = settings.get("module_input_name", "sentence_embedding")
+    if source != "sentence_embedding" or settings.get("use_residual"):
+        what = "a residual" if settings.get("use_residual") else f"the input {source!r}"
         raise ModelError(
-            f"the model in {folder} has a module {module.name} with {what}, which ragembed does not compute: "
-            f"{_PLAIN_REMEDY}"
+            f"the model in {folder} has a module {name} with {what}, which ragembed does not compute: {_PLAIN_REMEDY}"
         )
-    return module
 
 
 def _pooling(folder: Path, config: dict[str, Any]) -> str:
@@ -239,7 +236,7 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
         reasons.append(_KINDS["ColBERT"])
     packaged = str(read_json(folder / "config_sentence_transformers.json").get("model_type", ""))
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
-    if any(_class_name(module) in _SPARSE_MODULES for module in _modules(folder, route)):
+    if any(module.name in _SPARSE_MODULES for module in _modules(folder, route)):
         reasons.append(_KINDS["SparseEncoder"])
     task = read_json(main / "sentence_bert_config.json").get("transformer_task", _TASK)
     if task != _TASK:
@@ -251,8 +248,8 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
 def main_folder(folder: Path, route: Route = "document") -> Path:
     """Return the folder of the transformer or of the static vectors; packages may keep it below the model's folder."""
     for module in _modules(folder, route):
-        if _class_name(module) in ("Transformer", "StaticEmbedding"):
-            return _module_folder(folder, module)
+        if module.name in ("Transformer", "StaticEmbedding"):
+            return module.folder
     return folder
 
 
@@ -280,34 +277,21 @@ def read_json(file: Path) -> dict[str, Any]:
     return fields
 
 
-def _class_name(module: dict[str, Any]) -> str:
-    return _class_of(module.get("type", ""))
-
-
 def _class_of(path: object) -> str:
     return str(path).rpartition(".")[2]
 
 
-def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
-    """Return the folder of a module, which must be in the model's folder."""
-    path = Path(str(module.get("path", "")))
-    if path.is_absolute() or ".." in path.parts:
-        raise ModelError(f"the module {str(path)!r} is outside the model folder {folder}: get the model again")
-    return folder / path
-
-
-def _modules(folder: Path, route: Route) -> list[dict[str, Any]]:
+def _modules(folder: Path, route: Route) -> list[Module]:
     """Return the modules in ``modules.json``; a router is replaced by its modules for ``route``."""
-    listed = _listed(folder)
-    return [single for module in listed for single in (_routed(folder, module, route) or [module])]
+    modules: list[Module] = []
+    for module in _listed(folder):
+        modules += _routed(folder, module, route) if module.name == _ROUTER else [module]
+    return modules
 
 
-def _routed(folder: Path, router: dict[str, Any], route: Route) -> list[dict[str, Any]]:
-    """Return the modules of a router for ``route``; none if ``router`` is another module."""
-    if _class_name(router) != _ROUTER:
-        return []
-    place = _module_folder(folder, router)
-    fields = read_json(place / "router_config.json") or read_json(place / "config.json")
+def _routed(folder: Path, router: Module, route: Route) -> list[Module]:
+    """Return the modules of a router for ``route``."""
+    fields = read_json(router.folder / "router_config.json") or read_json(router.folder / "config.json")
     structure, types, parameters = (fields.get(name) or {} for name in ("structure", "types", "parameters"))
     names = structure.get(route) or structure.get(parameters.get("default_route") or "")
     if not names or parameters.get("route_mappings"):
@@ -316,16 +300,24 @@ def _routed(folder: Path, router: dict[str, Any], route: Route) -> list[dict[str
             f"the router of the model in {folder} {shown}: expected the routes 'document' and 'query'; choose another "
             "model"
         )
-    below = Path(str(router.get("path", "")))
-    return [{"type": types.get(name, ""), "path": (below / name).as_posix()} for name in names]
+    below = router.folder.relative_to(folder)
+    return [_module(folder, types.get(name, ""), below / name) for name in names]
 
 
-def _listed(folder: Path) -> list[dict[str, Any]]:
+def _listed(folder: Path) -> list[Module]:
     """Return the modules in ``modules.json``."""
     modules = _parsed(folder / "modules.json", [])
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ModelError(f"{folder / 'modules.json'} is not a list of modules: get the model again")
-    return modules
+    return [_module(folder, module.get("type", ""), module.get("path", "")) for module in modules]
+
+
+def _module(folder: Path, kind: object, below: object) -> Module:
+    """Return a module, whose folder ``below`` the model's folder must be in it."""
+    path = Path(str(below))
+    if path.is_absolute() or ".." in path.parts:
+        raise ModelError(f"the module {str(path)!r} is outside the model folder {folder}: get the model again")
+    return Module(_class_of(kind), folder / path, str(kind))
 
 
 def _parsed(file: Path, absent: Any) -> Any:

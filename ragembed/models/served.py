@@ -24,7 +24,7 @@ import numpy as np
 from ragembed.config.specs import Server, Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extras import needed_for
-from ragembed.models.estimated_tokens import EstimatedTokenizer
+from ragembed.models.token_counting import EstimatedTokenizer
 from ragembed.models.vectors import checked_vectors
 from ragembed.stopping import check
 from ragembed.types import Floats

@@ -25,7 +25,7 @@ from ragembed.types import Spans
 if TYPE_CHECKING:
     import tokenizers
 
-_FALLBACK_LIMIT = 512
+_FALLBACK_LIMIT, _LEAST_ROOM = 512, 4
 _MASK_TOKENS = ("[MASK]", "<mask>")
 _POSITIONS = ("max_position_embeddings", "n_positions")
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
@@ -68,6 +68,16 @@ class Frame:
     def ids(self) -> set[int]:
         """The ids of all tokens of the frame."""
         return {*self.prefix, *self.suffix}
+
+    def room(self, max_tokens: int) -> int:
+        """Return the number of tokens of a text that fit in a window; raise :class:`ConfigError` if there are few."""
+        framing = len(self.prefix) + len(self.suffix)
+        if max_tokens - framing < _LEAST_ROOM:
+            raise ConfigError(
+                f"max_tokens is {max_tokens}: the template and special tokens take {framing}, and the text needs at "
+                f"least {_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
+            )
+        return max_tokens - framing
 
     @property
     def has_masks(self) -> bool:

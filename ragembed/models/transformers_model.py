@@ -77,7 +77,7 @@ class TransformersModel:
         self._model = self.head.base_model
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.choice.Backbone.states`.
 
         A batch that does not fit in the memory of the device is split in halves until it fits. Raises :class:`GpuError`
         if a single window does not fit.
@@ -127,7 +127,7 @@ class TransformersModel:
             return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
 
     def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        """Return the word-embedding table; see :meth:`ragembed.models.choice.Backbone.word_embeddings`."""
         table: Floats = self._model.get_input_embeddings().weight.detach().float().cpu().numpy()
         return table
 

@@ -1,12 +1,17 @@
 """Decoder-only models: no mask token, special tokens only before the text or none, and last-token pooling."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.errors import ConfigError
+from tests.core import raw_vectors
+from tests.core.raw_vectors import config
 
 TEXTS = ["the cat sleeps", "the dog runs and the fish swims, the bird flies", "supersonic air flow", "the lock"]
+raw = partial(raw_vectors.raw, corpus=TEXTS)
 LONG = "shock wave and boundary layer on a wing, " * 12
 MODELS = ["gpt_model", "llama_model"]
 
@@ -14,17 +19,6 @@ MODELS = ["gpt_model", "llama_model"]
 @pytest.fixture(params=MODELS)
 def folder(request):
     return request.getfixturevalue(request.param)
-
-
-def config(folder, **changes):
-    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
-
-
-def raw(folder, texts, **changes):
-    embedder = Embedder(config(folder, **changes)).fit_extractor(TEXTS)
-    documents, queries = embedder.raw_documents(texts), embedder.raw_queries(texts)
-    np.testing.assert_allclose(documents, queries, atol=1e-5)
-    return documents
 
 
 @pytest.mark.parametrize(

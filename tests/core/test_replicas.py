@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ragembed.extractors.forward import Batch
-from ragembed.extractors.replicas import THREAD_NAME, Replicas
+from ragembed.extractors.forward import THREAD_NAME, Batch, Replicas
 
 LAYERS = (2,)
 
@@ -170,7 +169,7 @@ def test_waiting_batches_are_dropped(monkeypatch):
             ended.set()
             super().shutdown(wait=wait)
 
-    monkeypatch.setattr("ragembed.extractors.replicas.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("ragembed.extractors.forward.ThreadPoolExecutor", Pool)
     models = [Doubling(waits_for=ended) for _ in range(2)]
 
     def make():

@@ -15,7 +15,7 @@ from ragembed.config.specs import parse_server
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.external import PROBE
 from ragembed.models import served
-from ragembed.models.estimated_tokens import EstimatedTokenizer
+from ragembed.models.token_counting import EstimatedTokenizer
 from tests.embedding_server import EmbeddingServer, changed, cut, raw, status
 
 TEXTS = ["the cat sleeps", "the dog runs", "a bird flies over the store", "the writer holds the lock"]

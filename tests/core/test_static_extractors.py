@@ -12,22 +12,10 @@ from hypothesis import strategies as st
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.token_tables import RandomTable
+from tests.core.raw_vectors import LONG, TEXTS, config, raw
 
-TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
 UNSEEN = ["pressure zebra", "the bird flies", "synonym"]
-LONG = "the cat sleeps and the dog runs: shock wave, boundary layer. " * 12
 HEAVY = ("torch", "transformers", "sklearn", "scipy")
-
-
-def config(folder, **changes):
-    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
-
-
-def raw(folder, texts, corpus=TEXTS, **changes):
-    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
-    documents = embedder.raw_documents(texts)
-    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
-    return documents
 
 
 def loaded_modules(code, *args):

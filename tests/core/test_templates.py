@@ -1,15 +1,19 @@
 """Templates: the token ids that a model reads, and the tokens that pooling averages."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.config.specs import TEMPLATES, Template
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.papers.training.settings import PROMPT
+from tests.core import raw_vectors
+from tests.core.raw_vectors import config
 
 # As in table 1 of the paper.
 PAPER = {
@@ -21,6 +25,7 @@ PAPER = {
 }
 MASKS = {"t0": 1, "t1": 2, "t2": 3, "t3": 2, "t4": 3}
 TEXTS = ["the cat sleeps", "the dog runs and the fish swims, the bird flies", "supersonic air flow", "lock"]
+raw = partial(raw_vectors.raw, corpus=TEXTS)
 POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
 
 
@@ -32,18 +37,6 @@ def folder(request):
 @pytest.fixture
 def mask(folder):
     return "[MASK]" if folder.name.startswith("bert") else "<mask>"
-
-
-def config(folder, **changes):
-    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
-
-
-def raw(folder, texts, corpus=TEXTS, **changes):
-    """Return the raw vectors of ``texts`` after a check that documents and queries have the same."""
-    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
-    documents = embedder.raw_documents(texts)
-    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
-    return documents
 
 
 def framed(folder, template, text=()):

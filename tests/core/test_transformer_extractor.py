@@ -8,20 +8,7 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.models.files import find_model
-
-TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
-LONG = "the cat sleeps and the dog runs: shock wave, boundary layer. " * 12
-
-
-def config(folder, **changes):
-    return EmbedderConfig(**{"model": str(folder), "dtype": "float32", "weighting": "uniform", **changes})
-
-
-def raw(folder, texts, corpus=TEXTS, **changes):
-    embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
-    documents = embedder.raw_documents(texts)
-    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
-    return documents
+from tests.core.raw_vectors import LONG, TEXTS, config, raw
 
 
 def windows(model, text, room):
