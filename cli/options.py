@@ -20,7 +20,7 @@ from ragembed.cli.output import interruption_noted
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.config.fields import Setting, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
-from ragembed.documents.places import RemotePath, is_url
+from ragembed.documents.places import RemotePath, absolute, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig
@@ -414,7 +414,7 @@ class FilterOptions:
 def _from_here(glob: str) -> str:
     """Return a path or glob without a slash at its end; one that begins with ``.`` or ``..`` is made absolute."""
     if glob.split("/", 1)[0] in (".", ".."):
-        return os.path.abspath(glob)  # noqa: PTH100  resolve() would follow symbolic links
+        return absolute(Path(glob))
     return glob if is_url(glob) else glob.rstrip("/") or glob
 
 
@@ -446,6 +446,6 @@ def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:
 
 def _store_name(store: Path) -> str:
     """Return the name of a store's folder, or of the folder above it for ``.ragembed``, in characters of URLs."""
-    absolute = Path(os.path.abspath(store))  # noqa: PTH100  resolve() would follow symbolic links
-    folder = absolute.parent if absolute.name == STORE_FOLDER else absolute
+    folder = Path(absolute(store))
+    folder = folder.parent if folder.name == STORE_FOLDER else folder
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")[:40] or "documents"

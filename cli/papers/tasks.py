@@ -129,10 +129,9 @@ def _task(
             # Collections use the same corpora for weights and post-processors.
             with kept_states():
                 for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-                    # One by one, so that an error in a later collection does not lose the earlier results.
+                    # One by one: if a later collection or configuration fails, += has kept the earlier results.
                     measured = evaluate(one, [config for _, config in named], progress=progress)
-                    for result in results(collection, named, (outcome for _, outcome in measured)):
-                        found.append(result)  # noqa: PERF402
+                    found += results(collection, named, (outcome for _, outcome in measured))
         except BaseException:
             if found:
                 say("note: the evaluation failed: these are the results so far", err=True)
