@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ragembed.cli.output import interruption_noted
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.config.fields import Setting, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
@@ -365,11 +364,6 @@ class WritingCommand(click.Command):
                 "number, wait without a limit.  [default: fail at once]",
             )
         )
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; it says at once that it was interrupted, and ends when nothing can be lost."""
-        with interruption_noted():
-            return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""

@@ -72,7 +72,7 @@ def command(
         try:
             with open_searched(store, collections) as opened:
                 records = opened.get([what]) or _at_position(opened, what)
-                name_file = namer(opened)
+                name_file, states = namer(opened), {*opened.file_states(records)}
         except StoreNotFoundError as error:
             raise ConfigError(f"{what} does not exist, and {error}") from error
         path = None if records[0].source is None else name_file(records[0].source, records[0].store)
@@ -81,6 +81,8 @@ def command(
             for number, record in enumerate(records, 1)
         ]
         about = {"path": path, "chunks": entries}
+        for state in states - {None}:
+            say(f"note: {path}: {state} since it was indexed", err=True)
     if not print_records(about, "chunks", output):
         for entry in entries:
             _print_chunk(entry)
