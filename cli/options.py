@@ -116,7 +116,7 @@ def _limit(read: Callable[[str], float | int]) -> Callable[[str], Any]:
     return limit
 
 
-_VALUES = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "SHARE": share}
+_VALUES: Mapping[str, Any] = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "SHARE": share}
 """The types of settings whose values have these names."""
 
 

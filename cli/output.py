@@ -84,12 +84,10 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(printable_line(text), err=err)
 
 
-def say_unfinished(*, being_written: bool) -> None:
-    """Print to stderr that a store is not complete: an indexing run is under way, or was interrupted."""
-    if being_written:
-        say("note: the store is being indexed: files that are still missing follow", err=True)
-    else:
-        say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+def say_incomplete(note: str | None) -> None:
+    """Print to stderr why results may miss something, if they may."""
+    if note is not None:
+        say(f"note: {note}", err=True)
 
 
 def say_weak(relevances: Iterable[float | None]) -> None:

@@ -11,7 +11,7 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import in_option, shared, with_options
-from ragembed.cli.output import print_record, print_records, say, say_unfinished, shown_path
+from ragembed.cli.output import print_record, print_records, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store, chosen_collections, collections_files, stores_in
 from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
@@ -60,16 +60,15 @@ def ask(
     The notes are printed, too: parts of the filter that match nothing, stores that are left out, unfinished runs.
     """
 
-    def read() -> tuple[Answer, list[str], bool]:
+    def read() -> tuple[Answer, list[str], str | None]:
         noted = [] if condition is None else opened.filter_notes(condition)
-        return question(), noted, opened.unfinished
+        return question(), noted, opened.incomplete
 
     with collected_notes() as collected:
-        answer, noted, unfinished = opened.read(read)
+        answer, noted, incomplete = opened.read(read)
     notes = say_notes([*noted, *collected])
     say_left_out(opened, mode)
-    if unfinished:
-        say_unfinished(being_written=opened.being_written)
+    say_incomplete(incomplete)
     return answer, notes
 
 

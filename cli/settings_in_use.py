@@ -100,8 +100,8 @@ def _kept(store: Path) -> Mapping[str, Any]:
 def _values_of(path: Path | None) -> dict[str, Any]:
     """Return the settings of a store, or of a new one, by the names of their options."""
     if path is None or not is_store(path):
-        options = {**EmbedderConfig().to_dict(), **IndexingOptions().to_dict(), **IndexConfig().to_dict()}
-        return {**options, **Fusion().to_dict(), "language": ENGLISH}
+        settings = (EmbedderConfig(), IndexingOptions(), IndexConfig(), Fusion())
+        return {name: value for each in settings for name, value in each.to_dict().items()} | {"language": ENGLISH}
     with open_existing(path) as store:
         config, request = stored_config(store), stored_request(store)
         if store is None:

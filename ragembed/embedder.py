@@ -34,7 +34,6 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.postprocess.moments import Moments
 from ragembed.tensor_map import release
 from ragembed.types import Floats, State, with_prefix
 
@@ -93,8 +92,6 @@ class Embedder(VectorEncoder):
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
         The pseudo-queries of the last fit, with their raw vectors. They are not saved.
-    fitted_moments : Moments or None
-        Mean and spread of the raw document vectors of the last fit. They are not saved.
 
     Examples
     --------
@@ -120,7 +117,6 @@ class Embedder(VectorEncoder):
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
-        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._source = source
@@ -262,8 +258,8 @@ class Embedder(VectorEncoder):
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
-        ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
-        learn. Returns this embedder.
+        ``fitted_queries`` has the pseudo-queries, or None if the query side has no fit of its own. Returns this
+        embedder.
 
         Parameters
         ----------
@@ -284,7 +280,7 @@ class Embedder(VectorEncoder):
             If the extractor is not fitted.
         """
         self.__dict__.pop("fingerprint", None)
-        self.fitted_queries = self.fitted_moments = None
+        self.fitted_queries = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -304,7 +300,6 @@ class Embedder(VectorEncoder):
                 self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
-        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -701,7 +696,7 @@ class Embedder(VectorEncoder):
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
+        self._chain = self.fitted_on = self.fitted_queries = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

@@ -66,7 +66,7 @@ def command(
         require_no(("collections",), "A file")
         file: Place = _FILE.convert(what, None, click.get_current_context())
         entries = _split(file, choose_store(store), model, given)
-        about = {"path": shown_path(file), "chunks": entries}
+        about: dict[str, Any] = {"path": shown_path(file), "chunks": entries}
     else:
         require_no(("model", *_READING), "Indexed text")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,6 +21,7 @@ from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import extra_of, is_installed
 from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.request import open_existing, stored_request
+from ragembed.indexes.storage.layout import file_path
 from ragembed.printable import readable_bytes
 from ragembed.version import install_command
 
@@ -55,7 +56,7 @@ def command(
 
     Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in
     .gitignore and .ragembedignore files apply; those in a subfolder override those above it. The contents of files are
-    not read.
+    not read; --summary names files of the store that have hardly any words.
     """
     if sum((skipped, summary, explained is not None)) > 1:
         raise click.UsageError("got more than one of --skipped, --summary and --why: give one of them")
@@ -70,7 +71,12 @@ def command(
             say(reason)
         return
     if summary:
-        _print_summary(discover(roots, options, pruned=True), output)
+        from ragembed.indexes.doctor.text_checks import files_without_words
+
+        with open_existing(where) as opened:
+            wordless = {} if opened is None else opened.read_database(files_without_words)
+        names = {shown_path(file_path(name, where)): share for name, share in wordless.items()}
+        _print_summary(discover(roots, options, pruned=True), names, output)
         return
     entries = [
         {"path": shown_path(each.path) + ("/" if each.is_dir else ""), "size": each.size, "reason": each.skipped}
@@ -82,8 +88,8 @@ def command(
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
 
-def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
-    """Print the number and total size of the files of each format with the same outcome and reason."""
+def _print_summary(found: Iterable[FileCandidate], wordless: Mapping[str, float], output: str) -> None:
+    """Print the number and size of the files of each format with the same outcome, and the files without words."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sizes: Counter[tuple[str, str, str]] = Counter()
     for candidate in found:
@@ -96,7 +102,8 @@ def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
         for key in keys
         for kind, outcome, reason in [key]
     ]
-    if print_records({"summary": rows}, "summary", output):
+    named = [{"path": name, "share": round(share, 3)} for name, share in wordless.items()]
+    if print_records({"summary": rows, **({"without_words": named} if named else {})}, "summary", output):
         return
     cells = [("format", "files", "size", "outcome", "reason")]
     cells += [(key[0], f"{counts[key]:,}", readable_bytes(sizes[key]), *key[1:]) for key in keys]
@@ -104,6 +111,8 @@ def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
     for kind, number, size, outcome, reason in cells:
         line = f"{kind:<{widths[0]}}  {number:>{widths[1]}}  {size:>{widths[2]}}  {outcome:<{widths[3]}}  {reason}"
         say(line.rstrip())
+    for name, share in wordless.items():
+        say(f"{name}: {share:.0%} of its chunks have hardly any words; leave it out with --exclude")
 
 
 def _format(candidate: FileCandidate) -> str:

@@ -39,13 +39,13 @@ from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
+from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
 from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
 
-_LISTED = 20
 UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
     *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
     *("min_recall", "num_gpus", "poll"),
@@ -136,6 +136,7 @@ class _IndexRunOptions:
         "operating system does not report.",
         "--poll",
     )
+    verbose: bool = setting(False, "Name each skipped file, with the reason.", "-v, --verbose")
     quiet: bool = setting(False, "Print only errors, no progress, notes or summary.", "-q, --quiet")
 
 
@@ -211,7 +212,7 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not options.quiet:
         # Names of files are relative to the folder that holds a store.
-        _print_skipped(report, where if written is None else where / "1")
+        _print_skipped(report, where if written is None else where / "1", verbose=options.verbose)
     if not print_record(report.to_dict(), output) and not options.quiet:
         if report.picked is not None and report.check is not None:
             say_choice(report.picked, report.check)
@@ -313,13 +314,20 @@ def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
     return f"{kept}; run the same command to continue"
 
 
-def _print_skipped(report: IndexingReport, store: Path) -> None:
+def _print_skipped(report: IndexingReport, store: Path, *, verbose: bool) -> None:
+    """Print the warnings and a line with the numbers of skipped files, or with ``verbose`` a line for each."""
+    places: dict[str, list[str]] = {}
     for warning in report.scan.warnings:
-        say(f"note: {warning}", err=True)
-    for name, reason in list(report.scan.skipped.items())[:_LISTED]:
-        say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
-    if (more := len(report.scan.skipped) - _LISTED) > 0:
-        click.echo(f"skipped {counted(more, 'more file')}: list them with ragembed status --skipped", err=True)
+        place, colon, problem = warning.partition(": ")
+        places.setdefault(warning if verbose or not colon else problem, []).append(place)
+    for problem, names in places.items():
+        more = f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else ""
+        say(f"note: {problem}" if problem.startswith(names[0]) else f"note: {names[0]}{more}: {problem}", err=True)
+    if verbose:
+        for name, reason in report.scan.skipped.items():
+            say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
+    elif report.scan.skipped:
+        say(f"skipped {skip_counts(report.scan.skipped)} (-v, or ragembed status --skipped, names them)", err=True)
 
 
 def _watch(request: IndexingRequest, progress: StderrProgress, output: str, *, poll: bool, wait_seconds: float) -> None:

@@ -86,7 +86,7 @@ def command(
     size, chunks = readable_bytes(len(page)), counted(len(data.points), "chunk")
     say(f"{file}: {size}, {chunks}, {counted(len(data.clusters), 'cluster')}")
     if made is not None and made.kept is not None:
-        measured = counted(made.measured, "vector")
+        measured = counted(len(made.laid_out), "vector")
         say(f"the map keeps {made.kept:.0%} of the 10 nearest neighbours, measured for {measured}")
     if data.queries:
         say(f"queries with weak matches: {data.weak:,} of {data.asked:,}")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
+from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
 from ragembed.cli.settings_in_use import print_settings
@@ -17,8 +17,8 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, IndexConfig, IndexingOptions, Store
+from ragembed.indexes.doctor.drift import DriftReport, Verdict, measure_drift
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.drift import DriftReport, Verdict, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
@@ -139,7 +139,7 @@ def _examined(where: Path, *, skipped: bool) -> StoreReport:
     with Store.open(where) as opened:
         status, states = opened.read(lambda: (opened.status(), list(opened.stale_files().values())))
         status["stale"] = {"changed": states.count("changed"), "deleted": states.count("deleted")}
-        pending, being_written = pending_fit(opened), opened.being_written
+        pending, incomplete = pending_fit(opened), opened.incomplete
 
     def show() -> None:
         if skipped:
@@ -148,8 +148,7 @@ def _examined(where: Path, *, skipped: bool) -> StoreReport:
             return
         for name, value in (*_contents(status), *_making(status, pending)):
             say(f"{name:<15}{value}")
-        if status["unfinished"]:
-            say_unfinished(being_written=being_written)
+        say_incomplete(incomplete)
 
     return StoreReport(status, show)
 
@@ -255,25 +254,14 @@ def _drift_lines(report: DriftReport, advice: str) -> Iterator[tuple[str, str]]:
     yield "verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}"
     changes = "" if report.added is None else f"; {report.added:,} added and {report.removed:,} removed since the fit"
     yield "vectors", f"{report.vectors:,}{changes}"
-    if (found := report.vocabulary) is not None:
-        where = "of the tokens in the added texts" if report.added else "of the tokens in all texts"
-        yield "counted", f"tokens of {counted(report.texts, 'text')}"
-        expected = f"{found.expected:.1%} expected from more texts of the same kind"
-        yield "unseen tokens", f"{found.unseen:.1%} {where} ({expected})"
-        for name, now, fitted in (
-            ("unknown tokens", found.unknown, found.unknown_fitted),
-            ("word pieces", found.pieces, found.pieces_fitted),
-        ):
-            if now is not None and fitted is not None:
-                yield name, f"{now:.1%} {where} ({fitted:.1%} at the fit)"
+    if report.unseen is not None:
+        texts = counted(report.texts, "text")
+        yield "unseen tokens", f"{report.unseen:.1%} of the tokens of {texts} are new since the fit"
     if report.movers:
-        yield "idf movers", ", ".join(f"{each.token} {each.fitted:.1f} → {each.now:.1f}" for each in report.movers)
+        movers = (f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}" for mover in report.movers)
+        yield "idf movers", ", ".join(movers)
     if report.weight_shift is not None:
         yield "token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens"
-    if report.unfitted is not None:
-        yield "static vectors", f"{report.unfitted:.1%} of the tokens have no fitted vector"
-    if report.mean_shift is not None:
-        yield "mean shift", f"{report.mean_shift:.3f} times the spread of the vectors"
     if report.overlap is not None:
         among = f"{report.queries:,} pseudo-queries in {report.searched:,} vectors"
         chance = f"{report.chance:.3f} expected by chance"

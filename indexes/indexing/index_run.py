@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from ragembed.corpus import grouped
+from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
@@ -33,6 +33,7 @@ from ragembed.indexes.indexing.request import (
 )
 from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
@@ -227,6 +228,7 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: boo
             fit.adopt(writer, progress)
         finish_files(writer, options.boilerplate)
         warnings += fitting.finish_store(store, writer, progress, index=run.request.index)
+        writer.compact(progress)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
     scan.warnings += slow_model(store, encoded, fitted=is_new)
     choice, check = store.index_choice(), store.index_check()
@@ -304,9 +306,10 @@ class IndexRun:
             framing = embedder.max_tokens - embedder.text_tokens
             counted: set[bytes] = set()
             tokens: list[int] = []
-            files = ((source, strip_all(stripper, source, chunks)) for source, chunks in spool)
-            for batch in grouped(files, lambda file: len(file[1]), BATCH):
-                texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
+            coming = (chunk.embedded_text for source, chunks in spool for chunk in strip_all(stripper, source, chunks))
+            waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
+            for batch in blocks(chain(coming, waiting), BATCH):
+                texts = {text_hash(text): text for text in batch}
                 has_vector = counted.union(*(store.encoded(texts) for store in opened))
                 new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)

@@ -63,7 +63,7 @@ def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> b
     open_kind = IndexConfig(wanted.kind)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # The store had too few vectors for the configured kind.
-    if choice.reasons[0].startswith(EXACT_WITHOUT_FAISS) and has_faiss():
+    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and has_faiss():
         return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 

@@ -404,7 +404,7 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert "needs --workers N" in cli("index", *options, exit_code=2).stderr
     assert cli("index", *options, "--workers", "2", "--dry-run").exit_code == 0
     assert not list(in_folder.glob(".*"))
-    first = cli("index", *options, "--workers", "2").stderr
+    first = cli("index", *options, "--workers", "2", "-v").stderr
     assert "big: 2 stores in .ragembed-big; search them with 'ragembed query --in big QUERY'" in first
     assert "skipped docs/broken.pdf: " in first
     assert [hit[1] for hit in named(cli("query", "tea number 3", "--in", "big", "-k", "1", "--json"))] == ["docs/3.md"]

@@ -43,7 +43,10 @@ def test_index_prints_summary_on_stderr(docs, cli, tiny_model):
 def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
-    result = cli("index", docs, "--model", tiny_model)
+    first = cli("index", docs, "--model", tiny_model)
+    counts = "skipped 1 broken pdf file, 1 program (-v, or ragembed status --skipped, names them)"
+    assert [line for line in first.stderr.split("\n") if line.startswith("skipped")] == [counts]
+    result = cli("index", docs, "-v")
     assert "skipped docs/a.bin: bin: a program or compiled code" in result.stderr
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2
@@ -308,6 +311,18 @@ def test_include_without_matches_does_not_empty_the_store(docs, cli, tiny_model)
         refused = cli("index", docs, "--include", "*.none", *more, exit_code=2)
         assert "no file matches --include *.none: this would remove 2 files" in refused.stderr
     assert summary(cli("index", docs, "--include", "*.md"))[:4] == [0, 0, 1, 1]
+
+
+def test_files_summary_names_files_of_the_store_without_words(docs, cli, tiny_model):
+    (docs / "track.txt").write_text("".join(f"{number % 97}.{number % 89}\n" for number in range(900)))
+    (docs / "few.txt").write_text("1.5 2.5")
+    assert "hardly any words" not in cli("files", docs, "--summary").stdout
+    cli("index", docs, "--model", tiny_model)
+    lines = cli("files", docs, "--summary").stdout.strip().split("\n")
+    assert lines[-1] == "docs/track.txt: 100% of its chunks have hardly any words; leave it out with --exclude"
+    assert json.loads(cli("files", "--summary", "--json").stdout)["without_words"] == [
+        {"path": "docs/track.txt", "share": 1.0}
+    ]
 
 
 def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):

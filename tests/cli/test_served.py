@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ragembed import Store
-from ragembed.indexes.doctor.findings import stored_settings
+from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.writing import writer
 from ragembed.version import install_command
 from tests.embedding_server import EmbeddingServer, cut, status
@@ -170,7 +170,7 @@ def test_doctor_sends_nothing(served, cli, embedding_server):
 
 def test_doctor_repeats_the_settings_of_a_store(served, cli, embedding_server):
     with Store.open(".ragembed") as store:
-        command = stored_settings(store)[2].again()
+        command = Commands.of(store).again()
         config = store.embedder.config
     cli(*shlex.split(command)[1:])
     with Store.open(".ragembed-new") as store:

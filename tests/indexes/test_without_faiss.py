@@ -20,8 +20,8 @@ from ragembed.indexes.faiss_index.measure import exact
 from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
+from ragembed.indexes.writing.verification import verify_store
 from ragembed.version import install_command
 from tests.conftest import WORDS, KnownEncoder
 
