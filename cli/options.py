@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ragembed.cli.output import interruption_noted
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.config.fields import Setting, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
-from ragembed.documents.places import RemotePath, is_url
+from ragembed.documents.places import RemotePath, absolute, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig
@@ -366,11 +365,6 @@ class WritingCommand(click.Command):
             )
         )
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; it says at once that it was interrupted, and ends when nothing can be lost."""
-        with interruption_noted():
-            return super().invoke(ctx)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""
         return super().parse_args(ctx, with_number(args, _WAIT, -1))
@@ -414,7 +408,7 @@ class FilterOptions:
 def _from_here(glob: str) -> str:
     """Return a path or glob without a slash at its end; one that begins with ``.`` or ``..`` is made absolute."""
     if glob.split("/", 1)[0] in (".", ".."):
-        return os.path.abspath(glob)  # noqa: PTH100  resolve() would follow symbolic links
+        return absolute(Path(glob))
     return glob if is_url(glob) else glob.rstrip("/") or glob
 
 
@@ -446,6 +440,6 @@ def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:
 
 def _store_name(store: Path) -> str:
     """Return the name of a store's folder, or of the folder above it for ``.ragembed``, in characters of URLs."""
-    absolute = Path(os.path.abspath(store))  # noqa: PTH100  resolve() would follow symbolic links
-    folder = absolute.parent if absolute.name == STORE_FOLDER else absolute
+    folder = Path(absolute(store))
+    folder = folder.parent if folder.name == STORE_FOLDER else folder
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")[:40] or "documents"

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import click
 
-from ragembed.documents.places import is_url
+from ragembed.documents.places import absolute, is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
 from ragembed.indexes.search.relevance import is_weak
@@ -70,8 +70,7 @@ def terminal_width() -> int | None:
 
 def link(text: str, shown: str) -> str:
     """Return ``text`` as a terminal hyperlink (OSC 8) to ``shown``, a result of :func:`shown_path`."""
-    absolute = os.path.abspath(shown)  # noqa: PTH100  as above
-    target = quote(shown, safe=_IN_URLS) if is_url(shown) else Path(absolute).as_uri()
+    target = quote(shown, safe=_IN_URLS) if is_url(shown) else Path(absolute(Path(shown))).as_uri()
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 

@@ -26,7 +26,7 @@ from ragembed.config.settings_files import (
     read_registry,
     registry_file,
 )
-from ragembed.documents.places import is_url
+from ragembed.documents.places import absolute, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage import layout
 
@@ -224,7 +224,7 @@ def confirm_models(context: click.Context) -> None:
 
 def _full_name(model: str, folder: Path) -> str:
     """Return the absolute path of a model's folder or file, or the name of another model."""
-    path = Path(os.path.abspath(folder / model))  # noqa: PTH100  keeps links
+    path = Path(absolute(folder / model))
     return str(path) if os.path.lexists(path) else model
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 __version__ = "0.1.0"
 SCHEMA_VERSION = 1
@@ -16,8 +13,12 @@ SCHEMA_VERSION = 1
 @cache
 def install_command(extra: str) -> str:
     """Return the command that installs an extra from where this copy comes (PEP 610)."""
+    # Most runs never need these, which take tens of milliseconds to import.
     import json
+    import shlex
     from importlib.metadata import distributions
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
 
     source: dict[str, Any] = {}
     program = "pip install"

@@ -72,7 +72,7 @@ def command(
         try:
             with open_searched(store, collections) as opened:
                 records = opened.get([what]) or _at_position(opened, what)
-                name_file = namer(opened)
+                name_file, states = namer(opened), {*opened.file_states(records)}
         except StoreNotFoundError as error:
             raise ConfigError(f"{what} does not exist, and {error}") from error
         path = None if records[0].source is None else name_file(records[0].source, records[0].store)
@@ -81,6 +81,8 @@ def command(
             for number, record in enumerate(records, 1)
         ]
         about = {"path": path, "chunks": entries}
+        for state in states - {None}:
+            say(f"note: {path}: {state} since it was indexed", err=True)
     if not print_records(about, "chunks", output):
         for entry in entries:
             _print_chunk(entry)
@@ -117,17 +119,17 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
     archive, separator, member = file.partition(": ")  # Results name a file in an archive "a.zip: notes.txt".
     name, source = place_in_store(opened, place_of(archive if separator else file))
     searched = opened if isinstance(opened, Store) else opened.stores[str(name)]
-    found = [
+    records = [
         replace(record, store=name)
         for record in searched.chunks(source)
         if not separator or member_of(source, record.chunk.metadata) == member
     ]
-    if not found:
+    if not records:
         raise ConfigError(
             f"{what} does not exist, and the store has no chunk with this id and no file {source!r}: expected a path "
             "or an id as results of ragembed query have them"
         )
-    chunks = [record.chunk for record in found]
+    chunks = [record.chunk for record in records]
     if first is not None:
         start, end = int(first), int(last or first)
         chosen = [(chunk.start_line or end + 1) <= end and (chunk.end_line or 0) >= start for chunk in chunks]
@@ -137,7 +139,7 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
         lines = max((chunk.end_line or 0 for chunk in chunks), default=0)
         most = f"lines up to {lines}" if lines else f"pages up to {max(chunk.page or 0 for chunk in chunks)}"
         raise ConfigError(f"no indexed chunk of {file} is at {what[len(file) :].lstrip(':, ')}: it has {most}")
-    return list(compress(found, chosen))
+    return list(compress(records, chosen))
 
 
 def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:

@@ -75,36 +75,29 @@ def add(name: str, folders: tuple[Path, ...], stores: tuple[str, ...]) -> None:
 def list_collections(output: str) -> None:
     """List the collections, with the folder and the number of chunks of each store."""
     registry = read_registry()
-    found: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "default": each.name == registry.default,
-            "stores": [_described(name, path) for name, path in each.stores.items()],
-            "query": dict(each.query),
-        }
-        for each in registry.collections.values()
-    ]
-    if print_records({"path": str(registry.path), "collections": found}, "collections", output):
+    collections: list[dict[str, Any]] = []
+    for each in registry.collections.values():
+        stores = []
+        for name, path in each.stores.items():
+            stores.append({"name": name, "path": str(path), "chunks": None, "problem": None})
+            try:
+                with Store.open(path) as store:
+                    stores[-1]["chunks"] = len(store)
+            except (RagembedError, OSError) as error:
+                stores[-1]["problem"] = str(error)
+        default = each.name == registry.default
+        collections.append({"name": each.name, "default": default, "stores": stores, "query": dict(each.query)})
+    if print_records({"path": str(registry.path), "collections": collections}, "collections", output):
         return
-    for entry in found:
+    for entry in collections:
         say(entry["name"] + (" (default)" if entry["default"] else ""))
         for store in entry["stores"]:
             about = store["problem"] or counted(store["chunks"], "chunk")
             say(f"  {store['name']:<15} {shown_path(Path(store['path']))}: {about}")
         if entry["query"]:
             say("  options of query: " + ", ".join(f"{key} = {value}" for key, value in entry["query"].items()))
-    if not found:
+    if not collections:
         say("no collections: add one with 'ragembed collection add NAME FOLDER'", err=True)
-
-
-def _described(name: str, path: Path) -> dict[str, Any]:
-    about: dict[str, Any] = {"name": name, "path": str(path), "chunks": None, "problem": None}
-    try:
-        with Store.open(path) as store:
-            about["chunks"] = len(store)
-    except (RagembedError, OSError) as error:
-        about["problem"] = str(error)
-    return about
 
 
 @command.command(name="remove")

@@ -78,8 +78,11 @@ def command(
         names = {shown_path(file_path(name, where)): share for name, share in wordless.items()}
         _print_summary(discover(roots, options, pruned=True), names, output)
         return
-    found = discover(roots, options, pruned=skipped)
-    entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]
+    entries = [
+        {"path": shown_path(each.path) + ("/" if each.is_dir else ""), "size": each.size, "reason": each.skipped}
+        for each in discover(roots, options, pruned=skipped)
+        if (each.skipped is not None) == skipped
+    ]
     if not print_records({"files": entries}, "files", output):
         for entry in entries:
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
@@ -132,8 +135,3 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
         return "skipped", install_command(extra_of(reader.package))
     missing = None if reader is None else missing_converter(reader.name)
     return ("read", "") if missing is None else ("skipped", missing)
-
-
-def _as_dict(candidate: FileCandidate) -> dict[str, Any]:
-    path = shown_path(candidate.path) + ("/" if candidate.is_dir else "")
-    return {"path": path, "size": candidate.size, "reason": candidate.skipped}

@@ -6,7 +6,7 @@ import re
 import signal
 import textwrap
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -200,7 +200,9 @@ def command(
             if options.watch:
                 _watch(request, progress, output, poll=options.poll, wait_seconds=wait_seconds)
                 return
-            run = index_files if written is None else partial(_index_collection, written, options.workers, pool)
+            run: Callable[..., IndexingReport] = index_files
+            if written is not None:
+                run = partial(_index_collection, written, options.workers, pool)
             report = run(request, progress, dry_run=options.dry_run, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error

@@ -16,7 +16,6 @@ from ragembed.evaluation.table import aligned
 from ragembed.inventory import (
     RECOMMENDED,
     LocalModel,
-    RecommendedModel,
     describe_model,
     local_models,
 )
@@ -46,7 +45,10 @@ def command(names: tuple[str, ...], output: str) -> None:
     """
     models = [describe_model(name) for name in names] if names else local_models()
     here = {model.name for model in models}
-    value: dict[str, Any] = {"models": [_as_dict(model) for model in models]}
+    records = [{**asdict(model), "folder": shown_path(model.folder)} for model in models]
+    value: dict[str, Any] = {
+        "models": [{"name": each.pop("name"), "usable": each["problem"] is None, **each} for each in records]
+    }
     if not names:
         value["recommended"] = [{**asdict(model), "on_this_machine": model.name in here} for model in RECOMMENDED]
     if print_records(value, "models", output):
@@ -56,11 +58,6 @@ def command(names: tuple[str, ...], output: str) -> None:
         say(line)
     if not names and DEFAULT_MODEL not in here:
         say(f"note: the default model is not on this machine; install it with: {INSTALL_DEFAULT}", err=True)
-
-
-def _as_dict(model: LocalModel) -> dict[str, Any]:
-    fields = {**asdict(model), "folder": shown_path(model.folder)}
-    return {"name": fields.pop("name"), "usable": model.problem is None, **fields}
 
 
 def _listing(models: Sequence[LocalModel]) -> Iterator[str]:
@@ -113,7 +110,11 @@ def _details(models: Sequence[LocalModel]) -> Iterator[str]:
 
 def _recommendations(here: set[str]) -> Iterator[str]:
     """Yield a table of recommended models by purpose; below a row are the options that it needs and its source."""
-    cells = [(f"  {model.name}", *_recommended_cells(model)) for model in RECOMMENDED]
+    cells = []
+    for model in RECOMMENDED:
+        numbers = (f"{model.parameters} M", str(model.dim), f"{model.window:,}")
+        runs_in = "PyTorch" if model.needs_torch else "NumPy"
+        cells.append((f"  {model.name}", model.size, *numbers, model.licence, runs_in))
     header, *rows = aligned([("recommended models", *_RECOMMENDED_HEADER), *cells])
     yield header
     purpose = None
@@ -125,8 +126,3 @@ def _recommendations(here: set[str]) -> Iterator[str]:
         yield f"      {model.source}"
         if model.options:
             yield f"      {model.options}"
-
-
-def _recommended_cells(model: RecommendedModel) -> list[str]:
-    numbers = (f"{model.parameters} M", str(model.dim), f"{model.window:,}")
-    return [model.size, *numbers, model.licence, "PyTorch" if model.needs_torch else "NumPy"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -58,15 +57,10 @@ def print_fit(fitted: Embedder, output: str) -> None:
         "fingerprint": fitted.fingerprint,
     }
     if not print_record(about, output):
+        counts = about["fitted_on"]
+        queries = f"{counts['pseudo_queries']:,} pseudo-{'query' if counts['pseudo_queries'] == 1 else 'queries'}"
+        fit = f"fitted on {counted(counts['documents'], 'chunk')} and {queries}"
         say(
             f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, "
-            f"{_fitted_on(about['fitted_on'])}"
+            f"{fit if counts['documents'] else 'nothing to fit'}"
         )
-
-
-def _fitted_on(counts: Mapping[str, int]) -> str:
-    if not counts["documents"]:
-        return "nothing to fit"
-    queries = counts["pseudo_queries"]
-    pseudo_queries = f"{queries:,} pseudo-{'query' if queries == 1 else 'queries'}"
-    return f"fitted on {counted(counts['documents'], 'chunk')} and {pseudo_queries}"

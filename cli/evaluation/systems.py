@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any
 
-from ragembed.cli.requests import NamedConfig, embedder_configs
+from ragembed.cli.requests import NamedConfig, embedder_config
 from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.indexes.search.fusion import Fusion, Method
-from ragembed.indexes.search.pipeline import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.progress import Progress, TrainingProgress
@@ -90,12 +89,15 @@ def parse_system(
     if preset is not None:
         if name not in MODES or system.config is None:
             raise ConfigError(f"{spec!r}: 'preset' applies only to dense and hybrid search of a collection")
-        [found] = embedder_configs({"preset": (preset,)}, query_fit=None)
-        system = replace(system, config=found.config)
+        system = replace(system, config=embedder_config({"preset": preset}))
     if settings:
         if system.search is None or system.search.mode != "hybrid":
             raise ConfigError(f"{spec!r}: {', '.join(settings)} applies only to hybrid search")
-        fusion = _fusion(spec, system.search.fusion, settings)
+        values = {"method" if key == "fusion" else key: value for key, value in settings.items()}
+        try:
+            fusion = replace(system.search.fusion, **values)
+        except ConfigError as error:
+            raise ConfigError(f"{spec!r}: {error}") from None
         system = replace(system, search=replace(system.search, fusion=fusion))
     if system.of_collection and not searchable:
         raise ConfigError(
@@ -107,7 +109,7 @@ def parse_system(
 def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | NamedStores | None) -> System:
     config = None if store is not None else base.config
     if name in MODES:
-        mode: Mode = next(each for each in MODES if each == name)
+        mode: Any = name
         return System(spec, replace(search, mode=mode), None if mode == "lexical" else config, store)
     path = Path(name)
     if name in PRESETS or path.suffix in _CONFIGURATIONS:
@@ -115,9 +117,7 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
             raise ConfigError(f"{spec!r}: a store has its own settings: compare modes, stores or runs")
         if name not in PRESETS and not path.is_file():
             raise ConfigError(f"the configuration file {path} does not exist: check the path")
-        options = {"preset": (name,)} if name in PRESETS else {"config_file": path}
-        [found] = embedder_configs(options, query_fit=None)
-        return System(spec, search, found.config)
+        return System(spec, search, embedder_config({"preset": name} if name in PRESETS else {"config_file": path}))
     if is_store(path):
         return System(spec, search, store=path)
     if path.is_file():
@@ -128,34 +128,24 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
     )
 
 
-def _settings(spec: str, text: str) -> dict[str, str]:
-    settings: dict[str, str] = {}
+def _settings(spec: str, text: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
     for part in text.split(",") if text else []:
         key, given, value = part.partition("=")
         if key.strip() not in _SETTINGS or not given or key.strip() in settings:
             raise ConfigError(
                 f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} at most once, such as alpha=0.8"
             )
-        settings[key.strip()] = value.strip()
+        name, stated = key.strip(), value.strip()
+        settings[name] = _number(spec, name, stated) if name in _NUMBERS else stated
     return settings
 
 
-def _fusion(spec: str, fusion: Fusion, settings: Mapping[str, str]) -> Fusion:
-    numbers = {}
-    for name in _NUMBERS:
-        if name in settings:
-            try:
-                numbers[name] = float(settings[name])
-            except ValueError:
-                raise ConfigError(f"{spec!r}: {name} is {settings[name]!r}: expected a number") from None
-    named = settings.get("fusion", fusion.method)
-    method: Method | None = next((each for each in get_args(Method) if each == named), None)
-    if method is None:
-        raise ConfigError(f"{spec!r}: unknown fusion {named!r}: expected one of {', '.join(get_args(Method))}")
+def _number(spec: str, name: str, text: str) -> float:
     try:
-        return replace(fusion, method=method, **numbers)
-    except ConfigError as error:
-        raise ConfigError(f"{spec!r}: {error}") from None
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{spec!r}: {name} is {text!r}: expected a number") from None
 
 
 _CORPUS = "corpus.jsonl"

@@ -17,7 +17,7 @@ from ragembed.printable import printable
 from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
-    from ragembed.papers.reproduction.reproduction_run import Inputs, Item
+    from ragembed.papers.reproduction.reproduction_run import Item
 
 _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
 
@@ -77,7 +77,9 @@ def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
     """
     from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
-    from ragembed.papers.reproduction.reproduction_run import Inputs, check_names
+    from ragembed.papers.reproduction.figures import check_figure, write
+    from ragembed.papers.reproduction.reproduction_report import text
+    from ragembed.papers.reproduction.reproduction_run import Inputs, check_names, reproduce
 
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if not names:
@@ -99,23 +101,15 @@ def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
         options.head_from,
         not options.measured_only,
     )
+    check_figure()
     with kept_states():
         for number, item in enumerate(chosen):
             if number:
                 click.echo()
-            _run(item, inputs, StderrProgress(quiet=quiet))
-
-
-def _run(item: Item, inputs: Inputs, progress: StderrProgress) -> None:
-    from ragembed.papers.reproduction.figures import check_figure, write
-    from ragembed.papers.reproduction.reproduction_report import text
-    from ragembed.papers.reproduction.reproduction_run import reproduce
-
-    check_figure()
-    outcome = reproduce(item, inputs, progress)
-    click.echo(printable(text(outcome, terminal_width())))
-    for file in write(outcome, inputs.out):
-        say(f"written: {file}")
+            outcome = reproduce(item, inputs, StderrProgress(quiet=quiet))
+            click.echo(printable(text(outcome, terminal_width())))
+            for file in write(outcome, inputs.out):
+                say(f"written: {file}")
 
 
 def _list(found: list[Item], data: Path | None) -> None:

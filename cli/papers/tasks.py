@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,8 @@ from ragembed.printable import printable
 from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
-    from ragembed.cli.requests import NamedConfig
     from ragembed.evaluation.table import Result
-    from ragembed.evaluation.tasks import Measured, Task
+    from ragembed.evaluation.tasks import Task
     from ragembed.papers.sentences.description import Description
 
 
@@ -108,7 +107,9 @@ def _task(
         runs: int | None = None,
         **given: Any,
     ) -> None:
+        from ragembed.evaluation.tasks import evaluate
         from ragembed.extractors.kept_states import kept_states
+        from ragembed.papers.sentences.sentence_tasks import READERS
 
         if html is not None:
             from ragembed.reports.page import check_output
@@ -116,7 +117,8 @@ def _task(
             check_output(html)  # before anything is evaluated
         named = candidates(given, query_fit="shared")
         chosen = {option: given[option] for option in options}
-        tasks = [_read(name, path, runs, chosen) for path in paths]
+        read: Callable[..., Task] = READERS[name]
+        tasks = [read(path, *([] if runs is None else [runs]), **chosen) for path in paths]
         if plot_file is not None:
             from ragembed.papers.sentences.plots import check_plot
 
@@ -127,9 +129,9 @@ def _task(
             # Collections use the same corpora for weights and post-processors.
             with kept_states():
                 for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-                    # One by one, so that an error in a later collection does not lose the earlier results.
-                    for result in results(collection, named, _measured(one, named, progress)):
-                        found.append(result)  # noqa: PERF402
+                    # One by one: if a later collection or configuration fails, += has kept the earlier results.
+                    measured = evaluate(one, [config for _, config in named], progress=progress)
+                    found += results(collection, named, (outcome for _, outcome in measured))
         except BaseException:
             if found:
                 say("note: the evaluation failed: these are the results so far", err=True)
@@ -159,20 +161,6 @@ def _show(name: str, found: Sequence[Result], output: str, html: Path | None, pl
         from ragembed.papers.sentences.plots import plot
 
         plot(found, plot_file)
-
-
-def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) -> Task:
-    from ragembed.papers.sentences.sentence_tasks import READERS
-
-    read: Callable[..., Task] = READERS[task]
-    return read(path, *([] if runs is None else [runs]), **chosen)
-
-
-def _measured(task: Task, named: Sequence[NamedConfig], progress: StderrProgress) -> Iterator[Measured]:
-    from ragembed.evaluation.tasks import evaluate
-
-    for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
-        yield measured
 
 
 for _made in (

@@ -76,24 +76,6 @@ def documented(kind: type[Settings]) -> type[Settings]:
     return kind
 
 
-def reference_table(kind: type) -> str:
-    """Return the settings of a dataclass as the Markdown table of the reference."""
-    lines = ["| field | option | default | meaning |", "| --- | --- | --- | --- |"]
-    for field in dataclasses.fields(kind):
-        if not field.metadata:
-            continue
-        about: Setting = field.metadata["setting"]
-        value = list(field.default) if isinstance(field.default, tuple) else field.default
-        is_described = value in (None, []) or about.metavar == "SIZE"
-        default = (about.default or "–") if is_described else f"`{value}`"
-        text = f"{about.text} {about.more}".strip()
-        if about.choices:
-            text += f" One of {', '.join(f'`{choice}`' for choice in about.choices)}."
-        text += f" [More]({about.page})" if about.page else ""
-        lines.append(f"| `{field.name}` | {f'`{about.flag}`' if about.flag else '–'} | {default} | {text} |")
-    return "\n".join(lines)
-
-
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
     kind: type = type(settings)

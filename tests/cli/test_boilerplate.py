@@ -52,20 +52,6 @@ def test_boilerplate_option_is_saved(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_results_show_boilerplate(cli):
-    found = json.loads(cli("query", "the zebra sleeps", "--json", "-k", "6").stdout)["results"]
-    assert sum(LICENCE.strip() in hit["text"] for hit in found) == 5
-
-
-@pytest.mark.usefixtures("indexed")
-def test_lexical_search_ignores_boilerplate(cli):
-    query = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
-    assert json.loads(cli(*query, exit_code=1).stdout)["results"] == []
-    cli("index", "--boilerplate", "keep")
-    assert any("reader" in result["text"] for result in json.loads(cli(*query).stdout)["results"])
-
-
-@pytest.mark.usefixtures("indexed")
 def test_status_without_boilerplate(cli, in_folder, tiny_model):
     (in_folder / "one.txt").write_text("the zebra sleeps\n")
     cli("index", in_folder / "one.txt", "--store", in_folder / "other", "--model", tiny_model)

@@ -461,7 +461,7 @@ def test_compare_search_with_run(found, beir, good):
             ["small", "--compare", "hybrid:beta=1", "hybrid"],
             "'beta=1': expected each of alpha, feedback, hubness, fusion, preset",
         ),
-        (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
+        (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion method 'sum': expected one of zscore"),
         (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),
         (["small", "--compare", "hybrid:preset=no", "hybrid"], "unknown preset 'no'"),
         (["small", "--compare", "no.toml", "hybrid"], "the configuration file no.toml does not exist"),

@@ -145,18 +145,6 @@ def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
     assert install_command("torch") in error_of("no/model")
 
 
-@pytest.mark.usefixtures("copies")
-def test_all_ranking_options_together(cli, cross_encoder):
-    options = ("--rerank", cross_encoder, "--mmr", "0.6", "--per-file", "1", "--path", "docs/*.md", "-k", "50")
-    for mode in ("hybrid", "dense", "lexical"):
-        found = results(cli, "the lock of the writer", *options, "--mode", mode)
-        paths = [each["path"] for each in found]
-        assert len(set(paths)) == len(paths) >= 2
-        assert all(path.endswith(".md") for path in paths)
-        assert found == results(cli, "the lock of the writer", *options, "--mode", mode)
-    assert results(cli, "the lock", *options, "--where", "ext = 'pdf'", exit_code=1) == []
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

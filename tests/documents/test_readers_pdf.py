@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from ragembed.documents.readers import ReadOptions, pdf, read
 from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_running import without_running_lines
 from ragembed.errors import DocumentError
+from ragembed.version import install_command
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
 Text = tuple[int, int, str]
@@ -514,12 +516,9 @@ def test_scanned_pages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     warnings: list[str] = []
     assert parsed(scan_and_text(), warnings).text == "Words\n"
-    assert warnings == [
-        "scanned pages without text: 2–3; install the program Tesseract and 'ragembed[documents]' to read them"
-    ]
-    with pytest.raises(
-        DocumentError, match=r"its pages are scans; install the program Tesseract and 'ragembed\[documents\]'"
-    ):
+    remedy = f"to read them, install the program Tesseract, and run {install_command('documents')}"
+    assert warnings == [f"scanned pages without text: 2–3; {remedy}"]
+    with pytest.raises(DocumentError, match=re.escape(f"its pages are scans; {remedy}")):
         parsed(DATA / "scan.pdf")
 
 

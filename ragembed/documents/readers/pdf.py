@@ -32,6 +32,7 @@ from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
 from ragembed.extras import is_installed
+from ragembed.version import install_command
 
 SECONDS = 10.0
 """Time for a file. Each ``CHARACTERS_PER_SECOND`` characters of text add a second."""
@@ -251,7 +252,7 @@ class _Ocr:
     def remedy(self) -> str:
         """What to do about pages without text."""
         if not self.available:
-            return "install the program Tesseract and 'ragembed[documents]' to read them"
+            return f"to read them, install the program Tesseract, and run {install_command('documents')}"
         return f"OCR failed: {self.failure}" if self.failure else "OCR found no text on them"
 
     def read(self, image: Sequence[Any], values: bytes, page: int) -> list[PdfLine]:
