@@ -346,7 +346,7 @@ class _SearchPage:
                 dir="auto",
                 aria_current="true" if is_current else None,
             ),
-            _e("p", _e("span", _place(result), class_="place"), *_badges(result)),
+            _source(result),
             _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
             _e("div", *rendered(result["snippet"], result["path"], result["highlights"]), class_="snippet", dir="auto"),
             _e("p", f"and near-duplicates: {', '.join(duplicates[:5])}", class_="note") if duplicates else None,
@@ -415,7 +415,7 @@ class _SearchPage:
         is_found = any(_is_open(each, view) for each in found)
         return [
             _e("h2", title, dir="auto"),
-            _e("p", _e("span", _place(chunk), class_="place"), *_badges(chunk)),
+            _source(chunk),
             _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
             _e(
                 "p",
@@ -504,13 +504,15 @@ def _title_of(record: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     return (record.get("member") or record["path"] or record["id"]).rstrip("/").rpartition("/")[2], ()
 
 
-def _badges(record: Mapping[str, Any]) -> Iterator[Child]:
-    """Yield the relevance as a word, with its number and the score as a hint, and whether the file changed."""
+def _source(record: Mapping[str, Any]) -> Element:
+    """Return the place of a passage with its relevance as a word, numbers as a hint, and whether the file changed."""
+    badges: list[Child] = []
     if word := relevance_word(record.get("relevance")):
         hint = f"relevance {record['relevance']:.2f}, score {record['score']:.3f}"
-        yield _e("span", f"{word} match", class_=f"badge {word}", title=hint)
+        badges.append(_e("span", f"{word} match", class_=f"badge {word}", title=hint))
     if record["stale"]:
-        yield _e("span", "changed", class_="badge stale", title="The file changed since it was indexed")
+        badges.append(_e("span", "changed", class_="badge stale", title="The file changed since it was indexed"))
+    return _e("p", _e("span", _place(record), class_="place"), *badges, class_="source")
 
 
 def _topics(served: ServedStore, size: int) -> list[str]:
