@@ -17,7 +17,7 @@ from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
 from ragembed.printable import readable_bytes
 from ragembed.progress import Progress, SilentProgress
-from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord, collect
+from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord
 from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened
 
 _TEXT_BYTES = 1_150_000
@@ -33,10 +33,15 @@ def report(
     """Return the page about a store, and the data that it shows.
 
     ``queries`` are drawn on the map with their hits. ``more`` are sections to show after those about the store. Two
-    reports on the same generation of a store are equal, byte for byte. Raises as
-    :func:`ragembed.reports.collect.collect` does.
+    reports on the same generation of a store are equal, byte for byte. Raises the
+    errors of :meth:`Store.search`, and MissingExtraError without the packages of the extra ``papers``.
     """
-    data = collect(store, queries, progress or SilentProgress())
+
+    def collect() -> ReportData:
+        with store.snapshot() as snapshot:
+            return ReportData(store, snapshot, progress or SilentProgress(), queries)
+
+    data = store.read(collect)
     return page_of(data, store.path, more), data
 
 
@@ -72,7 +77,7 @@ def _overview(data: ReportData) -> Element:
     facts: list[tuple[str, str]] = [
         ("Files", f"{status['files']:,}; {len(status['skipped']):,} skipped"),
         ("Chunks", f"{status['chunks']:,}, with {status['vectors'] - status['unused_vectors']:,} different vectors"),
-        ("Size of the store", readable_bytes(sum(size for _, size in data.sizes))),
+        ("Size of the store", readable_bytes(data.size)),
         ("Model", str(status["embedder"]["model"])),
         ("Dimension", str(status["dim"] or "–")),
         ("Language of the words", str(status["language"])),
