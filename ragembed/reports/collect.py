@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.documents.readers.registry import location_of, member_of
-from ragembed.indexes.doctor.drift import DriftReport, measure_drift
+from ragembed.documents.readers.registry import location_of
+from ragembed.documents.readers.registry import member_of
+from ragembed.indexes.doctor.drift import DriftReport
+from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Rows
-from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.languages import main_language
 from ragembed.progress import Progress
 from ragembed.reports.map import MOST_GROUPS, VectorMap, labels, make_map, place_beside
@@ -46,8 +46,7 @@ _READ_FOR_WEIGHTS = 2_000
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
-@dataclass(frozen=True, slots=True)
-class FileKind:
+class FileKind(NamedTuple):
     """The files with one extension: their number, bytes and chunks."""
 
     name: str
@@ -56,8 +55,7 @@ class FileKind:
     chunks: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Colouring:
+class Colouring(NamedTuple):
     """A property of chunks: its values, ``ordered`` or not, and the number of each chunk's, uint8, ``(n,)``."""
 
     name: str
@@ -66,8 +64,7 @@ class Colouring:
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownChunk:
+class ShownChunk(NamedTuple):
     """A chunk whose text is part of the report: its number in the map, its file, its place there, and its text."""
 
     number: int
@@ -76,16 +73,14 @@ class ShownChunk:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicateGroup:
+class DuplicateGroup(NamedTuple):
     """Chunks with nearly the same text, by number: the first is the one that the others repeat."""
 
     chunks: tuple[ShownChunk, ...]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResult:
+class QueryResult(NamedTuple):
     """A query with the numbers of its hits, best first, and the relevance of the best one, if it is known."""
 
     query: str
@@ -96,8 +91,7 @@ class QueryResult:
     place: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedWord:
+class WeightedWord(NamedTuple):
     """A word, the mean weight of its tokens relative to the median word, and the shares of texts and of all weights."""
 
     word: str
@@ -106,8 +100,7 @@ class WeightedWord:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSummary:
+class ClusterSummary(NamedTuple):
     """A cluster: its words, its number of chunks, the number of its group, and its most central chunk."""
 
     words: tuple[str, ...]
@@ -116,57 +109,15 @@ class ClusterSummary:
     example: ShownChunk
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ReportData:
-    """The contents of a report. ``vector_map`` is None if the store has no chunks.
+    """The contents of a report, from one snapshot of a store. ``vector_map`` is None if the store has no chunks.
 
+    ``points`` are the positions of all chunks on the map, uint16, shape ``(n, 2)``; ``cluster`` are their clusters.
     ``queries`` are those with the weakest matches, weakest first; ``asked`` counts all queries, and ``weak`` all with
     weak matches.
-    ``points`` are the positions of all chunks on the map, uint16, shape ``(n, 2)``; ``cluster`` are their clusters.
     """
 
-    status: Mapping[str, Any]
-    sizes: tuple[tuple[str, int], ...]
-    kinds: tuple[FileKind, ...]
-    languages: tuple[tuple[str, int], ...]
-    skipped: tuple[tuple[str, int, str], ...]
-    vector_map: VectorMap | None
-    points: NDArray[np.uint16]
-    cluster: NDArray[np.uint8]
-    groups: tuple[tuple[str, ...], ...]
-    clusters: tuple[ClusterSummary, ...]
-    colourings: tuple[Colouring, ...]
-    chunks: tuple[ShownChunk, ...]
-    duplicates: tuple[DuplicateGroup, ...]
-    duplicate_groups: int
-    duplicate_chunks: int
-    boilerplate: tuple[BoilerplateLine, ...]
-    heaviest: tuple[WeightedWord, ...]
-    lightest: tuple[WeightedWord, ...]
-    drift: DriftReport | None
-    queries: tuple[QueryResult, ...]
-    asked: int
-    weak: int
-
-
-def collect(store: Store, queries: Sequence[str], progress: Progress) -> ReportData:
-    """Return the contents of a report on ``store``, with the hits of ``queries``.
-
-    Raises the errors of :meth:`Store.search`, and :class:`ragembed.errors.MissingExtraError` if a package of the extra
-    ``report`` is not installed.
-    """
-
-    def answer() -> ReportData:
-        with store.snapshot() as snapshot:
-            return _Collector(store, snapshot, progress).collect(queries)
-
-    return store.read(answer)
-
-
-class _Collector:
-    """Reads the parts of a report from a snapshot."""
-
-    def __init__(self, store: Store, snapshot: Snapshot, progress: Progress) -> None:
+    def __init__(self, store: Store, snapshot: Snapshot, progress: Progress, queries: Sequence[str]) -> None:
         self._store, self._snapshot, self._progress = store, snapshot, progress
         self._connection = connection = snapshot.connection
         self._keys, rows = catalog.chunk_rows(connection)
@@ -176,44 +127,35 @@ class _Collector:
         self._file = np.array(
             [numbers.get(each, -1) for each in catalog.chunk_sources(connection)[1].tolist()], np.int64
         )
-
-    def collect(self, queries: Sequence[str]) -> ReportData:
-        status = self._store.status()
-        made = self._map() if len(self._rows) else None
-        points = np.zeros((0, 2), np.uint16) if made is None else made.places[self._vector_of]
-        cluster = np.zeros(0, np.uint8) if made is None else made.cluster[self._vector_of].astype(np.uint8)
-        answered = [self._query(text, hits, points) for text, hits in self._answers(queries)]
+        self.status: Mapping[str, Any] = store.status()
+        self.vector_map = made = self._map() if len(self._rows) else None
+        self.points = np.zeros((0, 2), np.uint16) if made is None else made.places[self._vector_of]
+        self.cluster = np.zeros(0, np.uint8) if made is None else made.cluster[self._vector_of].astype(np.uint8)
+        self.groups: tuple[tuple[str, ...], ...] = ()
+        self.clusters: tuple[ClusterSummary, ...] = ()
+        duplicates: list[list[int]] = []
+        if made is not None:
+            self.groups, self.clusters = self._clusters(made, self.cluster)
+            duplicates = self._duplicates(made)
+        results = store.search_many(queries, HITS) if queries else []
+        answered = [self._query(text, hits) for text, hits in zip(queries, results, strict=True)]
         answered.sort(key=lambda each: -1.0 if each.relevance is None else each.relevance)
-        found = answered[:_QUERIES]
-        groups, clusters = ((), ()) if made is None else self._clusters(made, cluster)
-        duplicates = [] if made is None else self._duplicates(made)
-        heaviest, lightest = self._weights()
-        return ReportData(
-            status=status,
-            sizes=self._sizes(),
-            kinds=self._kinds(),
-            languages=self._languages(),
-            skipped=_grouped(status["skipped"]),
-            vector_map=made,
-            points=points,
-            cluster=cluster,
-            groups=groups,
-            clusters=clusters,
-            colourings=tuple(self._colourings()),
-            chunks=self._texts({number for each in found for number in each.hits}),
-            duplicates=tuple(
-                DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
-            ),
-            duplicate_groups=len(duplicates),
-            duplicate_chunks=sum(len(group) - 1 for group in duplicates),
-            boilerplate=tuple(self._store.boilerplate()),
-            heaviest=heaviest,
-            lightest=lightest,
-            drift=self._drift(),
-            queries=tuple(found),
-            asked=len(answered),
-            weak=sum(each.is_weak for each in answered),
+        self.asked, self.weak = len(answered), sum(each.is_weak for each in answered)
+        self.queries = tuple(answered[:_QUERIES])
+        self.size = self._size()
+        self.kinds = self._kinds()
+        self.languages = self._languages()
+        self.skipped = _grouped(self.status["skipped"])
+        self.colourings = tuple(self._colourings())
+        self.chunks = self._texts({number for each in self.queries for number in each.hits})
+        self.duplicates = tuple(
+            DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
         )
+        self.duplicate_groups, self.duplicate_chunks = len(duplicates), sum(len(group) - 1 for group in duplicates)
+        self.boilerplate = tuple(store.boilerplate())
+        self.heaviest, self.lightest = self._weights()
+        is_own = snapshot.embedder().refittable is not None  # else ragembed did not make the vectors
+        self.drift = measure_drift(store) if is_own and len(self._rows) else None
 
     def _map(self) -> VectorMap:
         def read(numbers: Rows) -> Floats:
@@ -348,19 +290,14 @@ class _Collector:
 
     # Queries
 
-    def _answers(self, queries: Sequence[str]) -> list[tuple[str, list[Any]]]:
-        if not queries:
-            return []
-        return list(zip(queries, self._store.search_many(queries, HITS), strict=True))
-
-    def _query(self, query: str, hits: Sequence[Any], points: NDArray[np.uint16]) -> QueryResult:
+    def _query(self, query: str, hits: Sequence[Any]) -> QueryResult:
         keys = catalog.keys_of_ids(self._connection, [hit.id for hit in hits])
         numbers = [int(np.searchsorted(self._keys, keys[hit.id])) for hit in hits]
         relevances = [hit.relevance for hit in hits]
         best = None if not hits else relevances[0]
         place = None
         if numbers:
-            places: Doubles = points[numbers].astype(np.float64)
+            places: Doubles = self.points[numbers].astype(np.float64)
             x, y = place_beside(places, 1.0 / np.arange(1, len(numbers) + 1)).round().astype(int).tolist()
             place = (x, y)
         shown = self._shown(numbers[:1])
@@ -369,13 +306,11 @@ class _Collector:
 
     # The store
 
-    def _sizes(self) -> tuple[tuple[str, int], ...]:
-        """Return the size in bytes of each part of the store, without SQLite's temporary files."""
-        found: Counter[str] = Counter()
-        for file in self._store.path.rglob("*"):
-            if file.is_file() and not file.name.endswith(("-wal", "-shm", "-journal")):
-                found[file.relative_to(self._store.path).parts[0]] += file.stat().st_size
-        return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    def _size(self) -> int:
+        """Return the size of the store in bytes, without SQLite's temporary files."""
+        temporary = ("-wal", "-shm", "-journal")
+        files = (file for file in self._store.path.rglob("*") if file.is_file())
+        return sum(file.stat().st_size for file in files if not file.name.endswith(temporary))
 
     def _kinds(self) -> tuple[FileKind, ...]:
         chunks = np.bincount(self._file[self._file >= 0], minlength=len(self._sources)).tolist()
@@ -441,11 +376,6 @@ class _Collector:
         most = sorted(frequent, key=lambda word: (-of_word[word] * occurrences[word], word))
         least_weight = sorted(frequent, key=lambda word: (of_word[word], word))
         return tuple(map(weighted, most[:_WORDS])), tuple(map(weighted, least_weight[:_WORDS]))
-
-    def _drift(self) -> DriftReport | None:
-        """Return the drift, or None if ragembed did not make the vectors or there are none."""
-        is_own = self._snapshot.embedder().refittable is not None
-        return measure_drift(self._store) if is_own and len(self._rows) else None
 
 
 def _shown(number: int, record: ChunkRecord) -> ShownChunk:

@@ -97,7 +97,7 @@ class VectorMap:
     those that were laid out. ``laid_out`` are the ascending numbers of the ``m`` vectors that t-SNE laid out, int64.
     ``neighbours`` (as positions in ``laid_out``) and ``cosines`` are those of their nearest neighbours, shape ``(m,
     k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map, of
-    those laid out; None for fewer than 12.
+    those laid out, measured for ``measured`` vectors; None for fewer than 12.
     """
 
     places: NDArray[np.uint16]
@@ -107,6 +107,7 @@ class VectorMap:
     neighbours: Rows
     cosines: Floats
     kept: float | None
+    measured: int
 
 
 def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMap:
@@ -131,7 +132,9 @@ def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMa
         advance(len(some))
     measured = np.arange(0, len(laid_out), max(1, len(laid_out) // _MEASURED))[:_MEASURED]
     kept = None if count < KEPT + 2 else _kept(points, measured, neighbours[measured, :KEPT])
-    return VectorMap(places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept)
+    return VectorMap(
+        places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept, len(measured)
+    )
 
 
 def place_beside(places: Doubles, weights: Doubles) -> Doubles:

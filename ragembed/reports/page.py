@@ -56,8 +56,8 @@ def write_page(file: Path, page: bytes) -> None:
 def page(title: str, about: str, sections: Sequence[Element], data: Any = None) -> bytes:
     """Return a page with a title, a line about it, sections with ids, and JSON ``data`` for the script, or None."""
     _distinguish(sections)
-    style = _static("report.css")
-    script = None if data is None else _static("report.js")
+    style = static_file("report.css")
+    script = None if data is None else static_file("report.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     policy += "" if script is None else f"; script-src '{_hash(script)}'"
     links = [element("a", _heading(each), href=f"#{each.get('id')}") for each in sections]
@@ -132,7 +132,8 @@ def _heading(made: Element) -> str:
     return next((child.text or "" for child in made if child.tag == "h2"), "")
 
 
-def _static(name: str) -> str:
+def static_file(name: str) -> str:
+    """Return a file of the package: a style, a script, or markup without texts of documents."""
     return _STATIC.joinpath(name).read_text(encoding="utf-8")
 
 

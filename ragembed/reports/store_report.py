@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
 from ragembed.printable import readable_bytes
 from ragembed.progress import Progress, SilentProgress
-from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord, collect
-from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened
+from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord
+from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened, static_file
 
 _TEXT_BYTES = 1_150_000
 """Bytes for all texts on the map: a report of 10,000 chunks has less than 2 MB."""
@@ -33,10 +33,15 @@ def report(
     """Return the page about a store, and the data that it shows.
 
     ``queries`` are drawn on the map with their hits. ``more`` are sections to show after those about the store. Two
-    reports on the same generation of a store are equal, byte for byte. Raises as
-    :func:`ragembed.reports.collect.collect` does.
+    reports on the same generation of a store are equal, byte for byte. Raises the
+    errors of :meth:`Store.search`, and MissingExtraError without the packages of the extra ``papers``.
     """
-    data = collect(store, queries, progress or SilentProgress())
+
+    def collect() -> ReportData:
+        with store.snapshot() as snapshot:
+            return ReportData(store, snapshot, progress or SilentProgress(), queries)
+
+    data = store.read(collect)
     return page_of(data, store.path, more), data
 
 
@@ -72,7 +77,7 @@ def _overview(data: ReportData) -> Element:
     facts: list[tuple[str, str]] = [
         ("Files", f"{status['files']:,}; {len(status['skipped']):,} skipped"),
         ("Chunks", f"{status['chunks']:,}, with {status['vectors'] - status['unused_vectors']:,} different vectors"),
-        ("Size of the store", readable_bytes(sum(size for _, size in data.sizes))),
+        ("Size of the store", readable_bytes(data.size)),
         ("Model", str(status["embedder"]["model"])),
         ("Dimension", str(status["dim"] or "–")),
         ("Language of the words", str(status["language"])),
@@ -174,67 +179,18 @@ def _map(data: ReportData) -> Iterator[Element]:
         yield section("map", "Map", element("p", "The store has no chunks, so there is nothing to draw."))
         return
     made, count = data.vector_map, len(data.points)
-    kept = (
-        ""
-        if made.kept is None
-        else f" {made.kept:.0%} of the 10 nearest neighbours of a chunk are among its 10 nearest here."
-    )
-    beside = len(made.places) - len(made.laid_out)
-    rest = f" t-SNE laid out {len(made.laid_out):,} vectors; the others are beside their nearest." if beside else ""
-    shown = (
-        f" The texts of {len(data.chunks):,} of {count:,} chunks are in this file." if len(data.chunks) < count else ""
-    )
-    options = [element("option", name) for name in ("Cluster", *(each.name for each in data.colourings))]
-    tools = element(
-        "div",
-        element(
-            "input",
-            type="search",
-            id="find",
-            placeholder="Find words or files",
-            aria_label="Find words or files",
-            autocomplete="off",
-        ),
-        element("label", "Colour by ", element("select", *options, id="colour")),
-        element("label", element("input", type="checkbox", id="names", checked=True), " Names"),
-        element("button", "+", type="button", id="closer", aria_label="Zoom in"),
-        element("button", "−", type="button", id="farther", aria_label="Zoom out"),
-        element("button", "Whole map", type="button", id="whole"),
-        id="controls",
-    )
-    view = element(
-        "div",
-        element("canvas", id="points", aria_hidden="true"),
-        element(
-            "canvas",
-            id="marks",
-            tabindex="0",
-            role="application",
-            aria_label=f"Map of {count:,} chunks. Arrow keys go from chunk to chunk; Shift with an arrow key moves the "
-            "map; plus and minus zoom; 0 shows the whole map. The table of clusters below has the same contents.",
-        ),
-        element("div", id="tip", hidden=True),
-        id="view",
-    )
-    side = element(
-        "div",
-        element("ul", id="legend", aria_label="Colours: press one to show only its chunks"),
-        element("p", role="status", id="map-status", class_="note"),
-        element("ol", id="found", aria_label="Chunks found"),
-        element("div", id="chosen", aria_live="polite"),
-        id="side",
-    )
+    about = ["Each point is a chunk. Chunks with similar meaning are near each other; large distances say little."]
+    if made.kept is not None:
+        about.append(f"{made.kept:.0%} of the 10 nearest neighbours of a chunk are among its 10 nearest here.")
+    if len(made.places) > len(made.laid_out):
+        about.append(f"t-SNE laid out {len(made.laid_out):,} vectors; the others are beside their nearest.")
+    if len(data.chunks) < count:
+        about.append(f"The texts of {len(data.chunks):,} of {count:,} chunks are in this file.")
     yield section(
         "map",
         "Map",
-        element(
-            "p",
-            "Each point is a chunk. Chunks with similar meaning are near each other; large distances say little.",
-            kept,
-            rest,
-            shown,
-        ),
-        element("div", tools, element("div", view, side, id="stage"), id="map-tools", hidden=True),
+        element("p", " ".join(about)),
+        fromstring(static_file("map.html")),  # noqa: S314  a file of this package
         element("noscript", element("p", "The map needs JavaScript. The table of clusters below has its contents.")),
     )
 

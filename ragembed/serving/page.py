@@ -16,7 +16,7 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, fromstring
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -29,6 +29,7 @@ from ragembed.html_elements import element as _e
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.storage.layout import file_path
+from ragembed.printable import printable
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_requests import status_and_message
 from ragembed.serving.http_security import CONTENT_SECURITY_POLICY
@@ -49,7 +50,6 @@ _PART_TITLES = {
     "lexical": "words",
     "shared": "words shared with the best results",
 }
-_KEYS = (("/", "search"), ("↓ ↑", "next and previous result"), ("Enter", "open"), ("Esc", "back"), ("?", "these keys"))
 _QUESTION = re.compile(r"(how|what|why|when|which|where|who|can|does|is)\b.*|.*\?", re.IGNORECASE)
 _TOPIC = re.compile(r"[A-Z][\w'’-]*( [\w'’,-]+){0,7}\??")
 """A heading that can be a query: one to eight words."""
@@ -58,7 +58,9 @@ PUBLIC_PATHS = ("/page.css", "/page.js", "/icon.svg")
 _POLICY = CONTENT_SECURITY_POLICY.replace("form-action 'none'", "form-action 'self'")
 _TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATIC = {name: files("ragembed.serving").joinpath("static", name).read_bytes() for name in _TYPES}
-_VERSIONS = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in _STATIC.items()}
+_SKELETON = files("ragembed.serving").joinpath("static", "page.html").read_text(encoding="utf-8")
+for _name, _data in _STATIC.items():
+    _SKELETON = _SKELETON.replace(f"/{_name}", f"/{_name}?{hashlib.sha256(_data).hexdigest()[:16]}")
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 PageEndpoint = Callable[[Request], Awaitable[Response]]
@@ -196,9 +198,7 @@ class _SearchPage:
             except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
                 status, alert = _problem(error)
                 preview += alert
-        title = f"{view.q} – ragembed" if view.q else "ragembed"
-        html = _e("html", self._head(title), self._body(view, facets, results, preview, shown), lang="en")
-        return status, b"<!doctype html>" + as_html(html)
+        return status, b"<!doctype html>" + as_html(self._filled(view, facets, results, preview, shown))
 
     def _answer(self, name: str, *, store: str | None = None, **arguments: Any) -> dict[str, Any]:
         if store is not None and len(self._names) > 1:  # the API has this argument only if there are several stores
@@ -208,78 +208,30 @@ class _SearchPage:
     def _link(self, view: _PageState, text: Child, **attributes: str | bool | None) -> Element:
         return _e("a", text, href=view.address(self._names), **attributes)
 
-    # The frame
-
-    def _head(self, title: str) -> Element:
-        return _e(
-            "head",
-            _e("meta", charset="utf-8"),
-            _e("title", title),
-            _e("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            _e("link", rel="icon", href=f"/icon.svg?{_VERSIONS['icon.svg']}"),
-            _e("link", rel="stylesheet", href=f"/page.css?{_VERSIONS['page.css']}"),
-            _e("script", src=f"/page.js?{_VERSIONS['page.js']}", defer=True),
-        )
-
-    def _body(
+    def _filled(
         self, view: _PageState, facets: list[Child], results: list[Child], preview: list[Child], shown: _PageState
     ) -> Element:
-        keys = (_e("p", _e("kbd", key), f" {what}") for key, what in _KEYS)
-        return _e(
-            "body",
-            _e("header", _e("h1", _e("a", "ragembed", href="/")), self._form(view)),
-            _e(
-                "main",
-                _e("aside", *facets, id="facets", aria_label="Filters"),
-                _e("section", *results, id="results", aria_label="Results"),
-                _e(
-                    "section",
-                    _e("div", *preview, class_=None if shown is view else "first"),
-                    id="preview",
-                    aria_label="Preview",
-                )
-                if preview
-                else _e("section", id="preview", aria_label="Preview"),
-                class_=None if view.q or view.like else "start",
-            ),
-            _e("dialog", _e("h2", "Keyboard"), *keys, _e("form", _e("button", "Close"), method="dialog"), id="keys"),
-            _e("p", role="status", id="announcement", class_="unseen"),
-        )
-
-    def _form(self, view: _PageState) -> Element:
-        choices = _choices(self._names)
-        stores = [_e("option", self._title(name), value=name, selected=name == view.store) for name in choices]
-        modes = [_e("option", _MODE_NAMES[mode], value=mode, selected=mode == view.mode) for mode in MODES]
-        plain = {"autocomplete": "off", "spellcheck": "false"}
-        return _e(
-            "form",
-            _e(
-                "input",
-                type="search",
-                name="q",
-                value=view.q,
-                placeholder="Search the documents",
-                aria_label="Query",
-                maxlength="2000",
-                autofocus=not view.q,
-                **plain,
-            ),
-            _e("button", "Search", class_="main"),
-            _e("select", *stores, name="store", aria_label="Store") if len(stores) > 1 else None,
-            _e("select", *modes, name="mode", aria_label="Search by"),
-            _e(
-                "input",
-                name="where",
-                value=view.where,
-                placeholder="Filter, such as ext = 'md'",
-                aria_label="Filter",
-                **plain,
-            ),
-            _e("button", "?", type="button", id="help", aria_label="Keyboard", hidden=True),
-            _e("span", *(_hidden("f", each) for each in view.filters), id="filters"),
-            action="/",
-            role="search",
-        )
+        """Return the page with a state and its parts."""
+        page = fromstring(_SKELETON)  # noqa: S314  a file of this package
+        parts = {each.get("id") or each.get("name") or each.tag: each for each in page.iter()}
+        parts["title"].text = printable(f"{view.q} – ragembed" if view.q else "ragembed")
+        parts["q"].set("value", printable(view.q))
+        parts["where"].set("value", printable(view.where))
+        if not view.q:
+            parts["q"].set("autofocus", "")
+        if not (view.q or view.like):
+            parts["main"].set("class", "start")
+        for mode in MODES:
+            parts["mode"].append(_e("option", _MODE_NAMES[mode], value=mode, selected=mode == view.mode))
+        for name in _choices(self._names):
+            parts["store"].append(_e("option", self._title(name), value=name, selected=name == view.store))
+        if len(self._names) < 2:
+            parts["search"].remove(parts["store"])
+        wrapped = [_e("div", *preview, class_=None if shown is view else "first")] if preview else []
+        hidden = [_hidden("f", each) for each in view.filters]
+        for name, children in (("facets", facets), ("results", results), ("preview", wrapped), ("filters", hidden)):
+            parts[name].extend(each for each in children if isinstance(each, Element))
+        return page
 
     def _title(self, name: str) -> str:
         return name if name in self._stores else "All stores"
@@ -348,7 +300,7 @@ class _SearchPage:
                 dir="auto",
                 aria_current="true" if is_current else None,
             ),
-            _e("p", _e("span", _place(result), class_="place"), *_badges(result)),
+            _source(result),
             _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
             _e("div", *rendered(result["snippet"], result["path"], result["highlights"]), class_="snippet", dir="auto"),
             _e("p", f"and near-duplicates: {', '.join(duplicates[:5])}", class_="note") if duplicates else None,
@@ -417,7 +369,7 @@ class _SearchPage:
         is_found = any(_is_open(each, view) for each in found)
         return [
             _e("h2", title, dir="auto"),
-            _e("p", _e("span", _place(chunk), class_="place"), *_badges(chunk)),
+            _source(chunk),
             _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
             _e(
                 "p",
@@ -506,13 +458,15 @@ def _title_of(record: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     return (record.get("member") or record["path"] or record["id"]).rstrip("/").rpartition("/")[2], ()
 
 
-def _badges(record: Mapping[str, Any]) -> Iterator[Child]:
-    """Yield the relevance as a word, with its number and the score as a hint, and whether the file changed."""
+def _source(record: Mapping[str, Any]) -> Element:
+    """Return the place of a passage with its relevance as a word, numbers as a hint, and whether the file changed."""
+    badges: list[Child] = []
     if word := relevance_word(record.get("relevance")):
         hint = f"relevance {record['relevance']:.2f}, score {record['score']:.3f}"
-        yield _e("span", f"{word} match", class_=f"badge {word}", title=hint)
+        badges.append(_e("span", f"{word} match", class_=f"badge {word}", title=hint))
     if record["stale"]:
-        yield _e("span", "changed", class_="badge stale", title="The file changed since it was indexed")
+        badges.append(_e("span", "changed", class_="badge stale", title="The file changed since it was indexed"))
+    return _e("p", _e("span", _place(record), class_="place"), *badges, class_="source")
 
 
 def _topics(served: ServedStore, size: int) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import re
 from base64 import b64decode
 from collections import Counter
-from dataclasses import replace
+from copy import copy
 from html.parser import HTMLParser
 from io import BytesIO
 
@@ -145,14 +145,10 @@ def test_the_page_of_a_large_store_is_small(made, store, count, most):
         for n in range(10_000)
     )
     codes = np.zeros(count, dtype=np.uint8)
-    large = replace(
-        made[1],
-        points=np.zeros((count, 2), dtype=np.uint16),
-        cluster=codes,
-        colourings=tuple(replace(each, codes=codes) for each in made[1].colourings),
-        chunks=texts,
-        queries=(QueryResult("q", (texts[-1].number,), texts[-1], 0.9, False, (1, 1)),),
-    )
+    large = copy(made[1])
+    large.points, large.cluster, large.chunks = np.zeros((count, 2), dtype=np.uint16), codes, texts
+    large.colourings = tuple(each._replace(codes=codes) for each in large.colourings)
+    large.queries = (QueryResult("q", (texts[-1].number,), texts[-1], 0.9, False, (1, 1)),)
     page = page_of(large, store)
     assert count < len(page) < most
     shown = json.loads(Elements(page).data)["chunks"]

@@ -341,7 +341,7 @@ async def test_agents_use_the_same_server(server):
     web = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
     async with web, Client(streamable_http_client(f"{running.url}/mcp", http_client=web)) as agent:
         found = await agent.call_tool("search", {"query": "writer lock", "k": 1})
-    assert found.structured_content["results"][0]["path"] == "docs/locks.md"
+    assert "1. docs/locks.md:1-3" in found.content[0].text
     assert httpx.post(f"{running.url}/mcp", json={}).status_code == 401
 
 

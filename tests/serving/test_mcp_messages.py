@@ -190,7 +190,7 @@ def test_older_clients_shake_hands_over_http(served, place, version):
         client.headers["MCP-Protocol-Version"] = version
         assert client.post(served[place], content=message("notifications/initialized")).status_code == 202
         call = message("tools/call", 1, name="search", arguments={"query": "lock"})
-        assert client.post(served[place], content=call).json()["result"]["structuredContent"]["results"]
+        assert client.post(served[place], content=call).json()["result"]["content"][0]["text"].startswith("Retrieved")
 
 
 def test_new_clients_discover_the_server(folder):
@@ -212,7 +212,7 @@ def test_new_clients_discover_the_server_over_http(served, place):
 def check_new(results):
     about, listed = results
     assert "2026-07-28" in about["supportedVersions"]
-    assert set(about["capabilities"]) == {"resources", "tools"}
+    assert set(about["capabilities"]) == {"prompts", "resources", "tools"}
     assert "cite paths and lines" in about["instructions"]
     assert [each["name"] for each in listed["tools"]] == list(TOOLS)
     for result in results:
@@ -221,7 +221,7 @@ def check_new(results):
 
 async def test_only_what_cannot_change_may_be_kept(store):
     async with Client(make_server({"docs": store}), mode="2026-07-28") as client:
-        for result in (await client.list_resources(), await client.list_resource_templates()):
+        for result in (await client.list_prompts(), await client.list_resource_templates()):
             assert (result.ttl_ms, result.cache_scope) == (300_000, "private")
-        read = await client.read_resource("ragembed://docs/docs/locks.md")
-        assert (read.ttl_ms, read.cache_scope) == (0, "private")
+        for result in (await client.list_resources(), await client.read_resource("ragembed://docs/docs/locks.md")):
+            assert (result.ttl_ms, result.cache_scope) == (0, "private")

@@ -31,6 +31,7 @@ function bytes(text) {
 
 const places = new Uint16Array(bytes(data.places).buffer);
 const count = places.length / 2;
+choice.append(...data.colourings.map((each) => new Option(each.name)));
 const colourings = data.colourings.map((each) => ({ ...each, codes: bytes(each.codes) }));
 const cluster = bytes(data.cluster);
 const shownOf = new Map(data.chunks.map((chunk, i) => [chunk[0], i]));
