@@ -35,6 +35,9 @@ LEAST_CHUNKS = 20
 WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
 
+STRONG = 0.8
+"""Relevance from which a match is strong; below, from ``WEAK``, it is possible."""
+
 WEAK_MATCHES = "weak matches: the documents may not answer this query"
 """The note for a best hit with a relevance below ``WEAK``."""
 
@@ -198,6 +201,11 @@ def matched_share(lexical: float | None, highest: float | None) -> float | None:
     return min(1.0, lexical / highest) if highest > 0 else 0.0
 
 
+def strength(relevance: float) -> str:
+    """Return a word for a relevance: strong, possible or weak."""
+    return "strong" if relevance >= STRONG else "weak" if relevance < WEAK else "possible"
+
+
 def is_weak(relevances: Iterable[float | None]) -> bool:
     """Return whether no hit reaches the relevance ``WEAK``, or False if the relevance is not known."""
     known = [relevance for relevance in relevances if relevance is not None]
@@ -216,7 +224,10 @@ def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None
     elif chunks < LEAST_CHUNKS:
         reason = f"it is fitted for {LEAST_CHUNKS} chunks or more, and the store has {chunks}"
     else:
-        reason = "the store has no fit of it; 'ragembed refit' makes one if ragembed made the vectors"
+        reason = (
+            "the store has no fit of it; 'ragembed refit' makes one if ragembed made the vectors, and the texts tell "
+            "their own queries from others"
+        )
     unapplied = f", so the threshold {least:g} was not applied" if least else ""
     note = f"the relevance of results is unknown{unapplied}: {reason}"
     collected = _COLLECTED.get()
