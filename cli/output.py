@@ -21,7 +21,7 @@ import click
 from ragembed.documents.places import absolute, is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
-from ragembed.indexes.search.relevance import is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.printable import counted as counted
 from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
@@ -92,10 +92,8 @@ def say_incomplete(note: str | None) -> None:
 
 def say_weak(relevances: Iterable[float | None]) -> None:
     """Print to stderr that no result is likely to answer the query, if their relevance is known and low."""
-    known = list(relevances)
-    if is_weak(known):
-        best = max(each for each in known if each is not None)
-        say(f"note: weak matches: the best has relevance {best:.2f}; the documents may not answer this query", err=True)
+    if is_weak(relevances):
+        say(f"note: {WEAK_MATCHES}", err=True)
 
 
 def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:

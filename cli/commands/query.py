@@ -30,6 +30,7 @@ from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import location_of
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
+from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import printable, printable_line
@@ -135,10 +136,10 @@ def command(
     ragembed query lock timeout --match 'Error [0-9]+' --files
     ragembed query how are stores locked --why docs/reliability.md
 
-    Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
-    query; the relevance, from 0 to 1, says how likely a result answers it. A result whose file was changed or deleted
-    since it was indexed says so, and shows the old text: --refresh updates the store first. Double quotes inside QUERY
-    search for a phrase: words in this order.
+    Prints each result with its file, lines, score and a snippet, best first. Scores order the results of one query; a
+    strong match probably answers it, a weak match does not. --json has the relevance, a number from 0 to 1. A result
+    whose file was changed or deleted since it was indexed says so, and shows the old text: --refresh updates the store
+    first. Double quotes inside QUERY search for a phrase: words in this order.
 
     --why prints the rank of FILE in each search mode, and the words of QUERY that score lower in the best chunk of FILE
     than in the results from other files.
@@ -228,7 +229,8 @@ def _print_hit(
             place = link(place, result["path"])
         above = above and click.style(above, fg="cyan")
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
-    score += "" if result["relevance"] is None else f", relevance {result['relevance']:.2f}"
+    word = relevance_word(result["relevance"])
+    score += "" if word is None else f", {word} match"
     score += f", in {result['store']}" if "store" in result else ""
     score += "" if state is None else f", {state} since it was indexed"
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))

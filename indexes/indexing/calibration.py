@@ -1,17 +1,18 @@
 """Measure what search needs to know about a store's texts: their language, and the relevance of hits.
 
-Relevance is fitted without judgements, on three groups of queries:
+Relevance is fitted without judgements, on two groups of queries:
 
 - everyday sentences in the language of the store, which the store does not answer;
-- spans of the store without the chunk that they come from: their subject is in the store, an answer may be;
-- spans of the store with that chunk, which contains them.
+- first sentences of chunks without the chunk that they come from: like a question and its answer, sentence and result
+  share the subject and some words.
 
-A logistic regression of the first two groups finds the weights of cosine and matched share. A second one, of the sum
-alone, finds its scale (Platt 1999); there, spans without their chunk count as 70 % answered.
+A logistic regression finds the weights of cosine and matched share. A second one, of the sum alone, finds its scale
+(Platt 1999); there, the second group counts as 80 % answered. If it does not tell the groups apart, there is no fit.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -54,8 +55,13 @@ _RESULTS = 10
 _GROWTH = 2
 """Growth of a store since the fit that makes a new fit necessary."""
 
-_ANSWERED = 0.7
-"""Probability that a store answers a span of one of its chunks without this chunk."""
+_ANSWERED = 0.8
+"""Probability that a store answers a sentence of one of its chunks without this chunk."""
+_LEAST_AUC = 0.75
+"""Probability that a sentence of the store has a higher relevance than an everyday sentence, to keep a fit."""
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+_LEAST_WORDS, _MOST_WORDS = 5, 30
+"""Lengths of sentences that are used as queries."""
 
 _DEFAULT_LANGUAGE = "english"
 _STEPS, _RIDGE, _SCALE_RIDGE = 50, 1.0, 0.01
@@ -125,30 +131,38 @@ def _fitted(
 ) -> RelevanceModel | None:
     """Return the relevance model of spans with their texts, or None; with an external model, words alone decide."""
     mode: Mode = "lexical" if embedder.is_remote else "hybrid"
-    spans = [span for span, _ in drawn]
+    spans = [_first_sentence(text) or span for span, text in drawn]
     everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
     fusion = replace(stored_fusion(snapshot.connection), feedback=0.0)  # It costs half of the time, and adds no signal.
     answers = _answers(store, embedder, [*spans, *everyday], mode, fusion)
-    own, others = [], []
-    for (span, text), hits in zip(drawn, answers, strict=False):
-        is_own = [hit.chunk.embedded_text == text or _contains(hit, span) for hit in hits]
-        own.append([hit for hit, is_it in zip(hits, is_own, strict=True) if is_it])
-        others.append([hit for hit, is_it in zip(hits, is_own, strict=True) if not is_it])
-    without, with_own = _signals(snapshot, spans, others), _signals(snapshot, spans, own)
-    foreign = _signals(snapshot, everyday, answers[len(spans) :])
-    if not len(without.cosines) or not len(foreign.cosines):
+    others = [
+        [hit for hit in hits if hit.chunk.embedded_text != text and not _contains(hit, span)]
+        for span, (_, text), hits in zip(spans, drawn, answers, strict=False)
+    ]
+    groups = foreign, own = _signals(snapshot, everyday, answers[len(spans) :]), _signals(snapshot, spans, others)
+    if not len(own.cosines) or not len(foreign.cosines):
         return None
-    groups = (foreign, without, with_own)
     nothing = [np.zeros(len(each.cosines)) for each in groups]
+    values = [np.stack([each.cosines, each.matched], 1) for each in groups]
+    hybrid = _function(values)
+    of_foreign, of_own = (each @ np.array([hybrid.cosine, hybrid.matched]) for each in values)
+    if float(np.mean(of_own[:, None] > of_foreign[None, :])) < _LEAST_AUC:
+        return None
     dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
     return RelevanceModel(
         embedder.fingerprint,
         catalog.count(snapshot.connection, "chunks"),
-        len(without.cosines),
-        hybrid=_function([np.stack([each.cosines, each.matched], 1) for each in groups]),
+        len(own.cosines),
+        hybrid=hybrid,
         dense=None if embedder.is_remote else dense,
         lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
     )
+
+
+def _first_sentence(text: str) -> str | None:
+    """Return the first sentence of a text that is as long as a question."""
+    sentences = _SENTENCE_END.split(" ".join(text.split()))
+    return next((each for each in sentences if _LEAST_WORDS <= len(each.split()) <= _MOST_WORDS), None)
 
 
 def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mode, fusion: Fusion) -> list[list[Hit]]:
@@ -187,15 +201,15 @@ def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Seque
 
 
 def _function(groups: Sequence[Doubles]) -> Logistic:
-    """Return the relevance function for cosine and matched share, shape ``(n, 2)``, of the three groups of queries."""
-    foreign, without, _ = groups
-    weights = _regression([foreign, without], [0.0, 1.0], _RIDGE)[1:]
+    """Return the relevance function for cosine and matched share, shape ``(n, 2)``, of both groups of queries."""
+    foreign, own = groups
+    weights = _regression([foreign, own], [0.0, 1.0], _RIDGE)[1:]
     if (weights < 0).any():  # More of either never makes a text less relevant.
         kept = weights > 0
-        weights = np.where(kept, _regression([foreign * kept, without * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
-    sums = [each @ np.maximum(weights, 0.0)[:, None] for each in groups]
-    origin, scale = _regression(sums, [0.0, _ANSWERED, 1.0], _SCALE_RIDGE)
-    cosine, matched = max(float(scale), 0.0) * np.maximum(weights, 0.0)
+        weights = np.where(kept, _regression([foreign * kept, own * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
+    weights = np.maximum(weights, 0.0)
+    origin, scale = _regression([each @ weights[:, None] for each in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
+    cosine, matched = max(float(scale), 0.0) * weights
     return Logistic(float(origin), float(cosine), float(matched))
 
 

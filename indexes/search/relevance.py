@@ -36,7 +36,7 @@ WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
 
 STRONG = 0.8
-"""Relevance from which a hit is called strong; between the two limits it is likely."""
+"""Relevance from which a match is strong; below, from ``WEAK``, it is possible."""
 
 WEAK_MATCHES = "weak matches: the documents may not answer this query"
 """The note for a best hit with a relevance below ``WEAK``."""
@@ -208,10 +208,10 @@ def is_weak(relevances: Iterable[float | None]) -> bool:
 
 
 def relevance_word(relevance: float | None) -> str | None:
-    """Return ``strong``, ``likely`` or ``weak``, or None for an unknown relevance."""
+    """Return ``strong``, ``possible`` or ``weak``, or None for an unknown relevance."""
     if relevance is None:
         return None
-    return "strong" if relevance >= STRONG else "likely" if relevance >= WEAK else "weak"
+    return "strong" if relevance >= STRONG else "possible" if relevance >= WEAK else "weak"
 
 
 def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None, chunks: int) -> None:
@@ -226,7 +226,10 @@ def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None
     elif chunks < LEAST_CHUNKS:
         reason = f"it is fitted for {LEAST_CHUNKS} chunks or more, and the store has {chunks}"
     else:
-        reason = "the store has no fit of it; 'ragembed refit' makes one if ragembed made the vectors"
+        reason = (
+            "the store has no fit of it; 'ragembed refit' makes one if ragembed made the vectors, and the texts tell "
+            "their own queries from others"
+        )
     unapplied = f", so the threshold {least:g} was not applied" if least else ""
     note = f"the relevance of results is unknown{unapplied}: {reason}"
     collected = _COLLECTED.get()

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.documents.readers.registry import location_of
-from ragembed.documents.readers.registry import member_of
-from ragembed.indexes.doctor.drift import DriftReport
+from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak

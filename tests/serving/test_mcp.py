@@ -320,7 +320,7 @@ async def test_search_returns_the_relevance_and_leaves_out_less(folder):
         unknown, text = await call(client, "search", query="lock", min_relevance=0.5)
         plain, answer = await call(client, "search", query="lock")
         assert unknown["results"] == plain["results"]
-        assert not re.search("strong|likely|weak", answer)
+        assert not re.search("strong|possible|weak", answer)
         assert "the threshold 0.5 was not applied: it is fitted for 20 chunks or more" in unknown["note"]
         assert unknown["note"] in text
     for number in range(20):
@@ -329,8 +329,8 @@ async def test_search_returns_the_relevance_and_leaves_out_less(folder):
     async with Client(served(folder / ".ragembed")) as client:
         found, text = await call(client, "search", query="lock of file 3", k=20)
         values = [each["relevance"] for each in found["results"]]
-        words = re.findall(r"^\d+\. .*\((strong|likely|weak)\b", text, re.MULTILINE)
-        assert words == ["strong" if value >= 0.8 else "likely" if value >= 0.5 else "weak" for value in values]
+        words = re.findall(r"^\d+\. .*\((strong|possible|weak)\b", text, re.MULTILINE)
+        assert words == ["strong" if value >= 0.8 else "possible" if value >= 0.5 else "weak" for value in values]
         least = sorted(values)[len(values) // 2]
         kept, _ = await call(client, "search", query="lock of file 3", k=20, min_relevance=least - 1e-4)
         assert 0 < len(kept["results"]) < len(values)
