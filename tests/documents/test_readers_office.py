@@ -114,6 +114,9 @@ def test_files_of_microsoft_office_are_read(name: str, expected: str) -> None:
     assert any(expected in document.text for document in documents(name))
 
 
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
 def make_zip(members: dict[str, str | bytes]) -> bytes:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
@@ -134,11 +137,12 @@ def relations(**targets: str) -> str:
 def make_docx(body: str, **parts: str) -> bytes:
     """Return a Word file with the prefix ``w``; each further part, such as ``comments``, is related to it."""
     names = {name: f"{name}.xml" for name in parts}
+    document = f'<w:document xmlns:w="w"><w:body>{body}</w:body></w:document>'
     return make_zip(
         {
-            "word/document.xml": f'<w:document xmlns:w="w"><w:body>{body}</w:body></w:document>',
+            "word/document.xml": document.replace('"w"', f'"{WORD}"', 1),
             "word/_rels/document.xml.rels": relations(**names),
-            **{f"word/{name}.xml": part for name, part in parts.items()},
+            **{f"word/{name}.xml": part.replace('"w"', f'"{WORD}"', 1) for name, part in parts.items()},
         }
     )
 
@@ -329,7 +333,6 @@ def test_rtf_text(body: str, expected: str) -> None:
 
 
 ENTITIES = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><a>&b;</a>'
-EXTERNAL = '<!DOCTYPE a SYSTEM "http://localhost/"><a/>'
 SHARED = '<c t="s"><v>0</v></c>'
 END = "</w:p>"
 FIRST = f"<w:tr><w:tc><w:tcPr><w:vMerge w:val='restart'/></w:tcPr><w:t>{'x' * 999}</w:t></w:tc></w:tr>"
@@ -344,11 +347,10 @@ LIMITS: dict[Any, dict[str, int]] = {
 }
 BOMBS: dict[str, tuple[str, bytes, str]] = {
     "entities": ("a.docx", make_zip({"word/document.xml": ENTITIES}), "declares a document type"),
-    "external entity": ("a.odt", make_zip({"content.xml": EXTERNAL}), "declares a document type"),
     "levels": ("a.odt", make_zip({"content.xml": "<a>" * 300}), "nested too deeply"),
     "text": ("a.docx", make_docx(noise(400_000)), "a tag or text in .* is longer than"),
     "names": ("a.docx", make_docx("".join(f"<a{n}/>" for n in range(10_001))), "10,000 different XML names"),
-    "zeros": ("a.docx", make_docx("<w:p/>" * 50_000), "unpacks to more than 250 times"),
+    "zeros": ("a.docx", make_docx("<w:p>" + " " * 400_000 + "</w:p>"), "unpacks to more than 250 times"),
     "elements": ("a.docx", make_docx("".join(f"<w:p/>{noise(9)}" for _ in range(25_000))), "more than 20,000 XML"),
     "paragraph": ("a.docx", make_docx("<w:p>" + "".join(f"<w:r/>{noise(9)}" for _ in range(9_000)) + END), "a piece"),
     "merged cells": ("a.docx", make_docx(f"<w:tbl>{FIRST}{MERGED * 20}</w:tbl>"), "longer than 10,000 characters"),

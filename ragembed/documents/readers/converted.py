@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import office, rtf
+from ragembed.documents.readers import rtf, slides, word
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
@@ -72,7 +72,7 @@ def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):
-        yield from office.parse_docx(file)
+        yield from word.parse_docx(file)
     else:
         yield from _convert("doc", file)
 
@@ -80,7 +80,7 @@ def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
 def parse_ppt(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a PowerPoint file with LibreOffice or catppt, whichever is installed. Raises like :func:`parse_doc`."""
     if file.data.startswith(ZIP_MAGIC):
-        yield from office.parse_pptx(file)
+        yield from slides.parse_pptx(file)
     else:
         yield from _convert("ppt", file)
 
@@ -102,9 +102,9 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
         text.add_paragraphs(0, len(text.lines))
         yield ParsedDocument(text.text, text.blocks, page_numbers=())
     elif kind == "doc":
-        yield from office.parse_docx(replace(file, data=output))
+        yield from word.parse_docx(replace(file, data=output))
     else:
-        yield from office.parse_pptx(replace(file, data=output))
+        yield from slides.parse_pptx(replace(file, data=output))
 
 
 def _office_output(name: str, program: str, target: str, source: Path) -> bytes:

@@ -9,8 +9,11 @@ from html.parser import HTMLParser
 
 from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder, scripts
+from ragembed.documents.readers.numbering import numeral
+from ragembed.documents.readers.package import whole_number
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
+from ragembed.documents.readers.structure import HeadingPath, Spans, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
 
 Attributes = dict[str, str]
@@ -46,6 +49,9 @@ PARAGRAPH_TAGS = frozenset((
 LABEL_CLASS = "admonition-title"
 LIST_TAGS = frozenset(("ul", "ol", "menu", "dir"))
 FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
+LIST_STYLE = re.compile(r"list-style(?:-type)?:\s*(lower|upper)-(alpha|latin|roman)")
+SCRIPTS = {"sup": RAISED, "sub": LOWERED}
+ENDS_FORMULA = PARAGRAPH_TAGS | LIST_TAGS | {*HEADING_TAGS, "table", "tr", "td", "th", "li", "dl", "pre"}
 LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
@@ -142,6 +148,15 @@ class _Inside:
         self._depth -= bool(self._depth) and tag == self.tag
 
 
+@dataclass
+class _List:
+    """An open numbered list: the number of the next item, the format of its numbers, and the step between them."""
+
+    number: int
+    kind: str
+    step: int
+
+
 class _HtmlParser(HTMLParser):
     """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
 
@@ -165,10 +180,13 @@ class _HtmlParser(HTMLParser):
         self._label = False
         self._term = False
         self._definitions = 0
-        self._lists: list[int | None] = []
-        self._tables: list[bool] = []
-        self._cells: list[str] = []
-        self._cell_open = False
+        self._lists: list[_List | None] = []
+        self._tables: list[Spans | None] = []
+        self._cells: list[tuple[str, int, int]] = []
+        self._cell_open: tuple[int, int] | None = None
+        self._is_header = False
+        self._formula = FormulaBuilder()
+        self._has_formula = False
         self._row_line = 0
         self._pre: list[tuple[str, int]] | None = None
 
@@ -183,8 +201,14 @@ class _HtmlParser(HTMLParser):
         self._main.start(tag)
         if not self._main and (tag in MAIN_TAGS or attributes.get("role") == "main"):
             self._main.enter(tag)
-        if tag == "title":
+        if tag in ENDS_FORMULA:
+            self._end_formula("math")
+        if self._formula.start(tag, attributes):
+            self._has_formula = True
+        elif tag == "title":
             self._in_title = not self.title
+        elif tag in SCRIPTS:
+            self.handle_data(SCRIPTS[tag])
         elif tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
@@ -199,8 +223,12 @@ class _HtmlParser(HTMLParser):
         if dropped:
             return
         self._main.end(tag)
+        if self._end_formula(tag):
+            return
         if tag == "title":
             self._in_title = False
+        elif tag in SCRIPTS:
+            self.handle_data(LEVEL)
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:
@@ -212,6 +240,8 @@ class _HtmlParser(HTMLParser):
         if self._dropped:
             return
         line = self.getpos()[0]
+        if self._formula.add(data):
+            return
         if self._in_title:
             self.title.append(data)
         elif self._pre is not None:
@@ -229,6 +259,7 @@ class _HtmlParser(HTMLParser):
 
     def end_block(self) -> None:
         """End the current row, line and block."""
+        self._end_formula("math")
         self._end_row()
         self._flush_line()
         kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
@@ -239,11 +270,22 @@ class _HtmlParser(HTMLParser):
         self.builder.add(self._lines, kind, headings, self._last_line)
         self._lines, self._signature, self._term = [], None, False
 
+    def _end_formula(self, tag: str) -> bool:
+        """End an element of a formula. Returns whether it belongs to one."""
+        text = self._formula.end(tag)
+        if text:
+            self.handle_data(text)
+        return text is not None
+
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:
             return False
         classes = frozenset(attributes.get("class", "").split())
-        if tag in NEVER_TEXT or (tag == "a" and "headerlink" in classes):
+        if (
+            tag in NEVER_TEXT
+            or (tag == "a" and "headerlink" in classes)
+            or ("katex-html" in classes and self._has_formula)
+        ):
             return True
         if not self._keep_quotes and tag == "blockquote" and (attributes.get("type") == "cite" or classes & QUOTES):
             return True
@@ -264,19 +306,19 @@ class _HtmlParser(HTMLParser):
             self._label = LABEL_CLASS in attributes.get("class", "").split()
         elif tag in LIST_TAGS:
             self._break()
-            self._lists.append(1 if tag == "ol" else None)
+            self._lists.append(_numbered(attributes) if tag == "ol" else None)
         elif tag == "li":
-            self._start_item()
+            self._start_item(attributes)
         elif tag in ("dl", "dt", "dd"):
             self._start_definition(tag, attributes)
         elif tag == "table":
             self.end_block()
             names = {attributes.get("role", ""), *attributes.get("class", "").split()}
-            self._tables.append(LAYOUT_TABLE.isdisjoint(names))
+            self._tables.append(Spans() if LAYOUT_TABLE.isdisjoint(names) else None)
         elif tag == "tr":
             self._end_row()
         elif tag in ("td", "th"):
-            self._start_cell()
+            self._start_cell(tag, attributes)
 
     def _end_element(self, tag: str) -> None:
         if self._cell_open and tag in FLAT_IN_CELLS:
@@ -305,12 +347,16 @@ class _HtmlParser(HTMLParser):
         elif tag in ("td", "th"):
             self._end_cell()
 
-    def _start_item(self) -> None:
+    def _start_item(self, attributes: Attributes) -> None:
         self._flush_line()
-        self._prefix = indent(len(self._lists) - 1) + "- "
-        if self._lists and (count := self._lists[-1]) is not None:
-            self._prefix = f"{self._prefix[:-2]}{count}. "
-            self._lists[-1] = count + 1
+        self._prefix = indent(len(self._lists) - 1)
+        numbers = self._lists[-1] if self._lists else None
+        if numbers is None:
+            self._prefix += "- "
+            return
+        number = whole_number(attributes.get("value", ""), numbers.number)
+        self._prefix += f"{numeral(numbers.kind, number)}. "
+        numbers.number = number + numbers.step
 
     def _start_definition(self, tag: str, attributes: Attributes) -> None:
         if tag == "dl":
@@ -357,31 +403,36 @@ class _HtmlParser(HTMLParser):
             self._flush_line()
 
     def _flush_line(self) -> None:
-        text = one_line("".join(self._words))
+        text = scripts(one_line("".join(self._words)))
         self._words = []
         if text:
             self._lines.append((self._prefix + text, self._line))
             self._prefix = ""
 
-    def _start_cell(self) -> None:
+    def _start_cell(self, tag: str, attributes: Attributes) -> None:
         if self._in_table():
             self._end_cell()
-            self._cell_open = True
+            columns, rows = (whole_number(attributes.get(name, ""), 1) for name in ("colspan", "rowspan"))
+            self._cell_open = columns, rows
+            self._is_header = tag == "th" and (self._is_header or not self._cells)
         else:
             self._break()
 
     def _end_cell(self) -> None:
         if not self._cell_open:
             return
-        if self._words and not any(self._cells):
+        if self._words and not any(text for text, *_ in self._cells):
             self._row_line = self._line
-        self._cells.append(one_line("".join(self._words)))
-        self._words, self._cell_open = [], False
+        self._cells.append((scripts(one_line("".join(self._words))), *self._cell_open))
+        self._words, self._cell_open = [], None
 
     def _end_row(self) -> None:
         self._end_cell()
-        if any(self._cells):
-            self._lines.append((" | ".join(self._cells).rstrip(" |"), self._row_line))
+        spans = self._tables[-1] if self._tables else None
+        if self._cells and spans is not None:
+            cells = spans.row(self._cells, is_header=self._is_header)
+            if any(text for text, *_ in self._cells):
+                self._lines.append((" | ".join(cells).rstrip(" |"), self._row_line))
         self._cells = []
 
     def _end_heading(self) -> None:
@@ -396,8 +447,19 @@ class _HtmlParser(HTMLParser):
 
     def _end_pre(self) -> None:
         if self._pre is not None:
-            self.builder.add(self._pre, "code", self._path.headings)
+            lines = [(scripts(text), line) for text, line in self._pre]
+            self.builder.add(lines, "code", self._path.headings)
         self._pre = None
+
+
+def _numbered(attributes: Attributes) -> _List:
+    style = LIST_STYLE.search(attributes.get("style", "").lower())
+    kind = attributes.get("type", "1")
+    if style:
+        kind = "i" if style[2] == "roman" else "a"
+        kind = kind.upper() if style[1] == "upper" else kind
+    is_reversed = "reversed" in attributes
+    return _List(whole_number(attributes.get("start", ""), 1), kind, -1 if is_reversed else 1)
 
 
 def _api_name(identifier: str, signature: str) -> str:
