@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import zipfile
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +15,7 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, converted, package, read, rtf, spreadsheet
 from ragembed.documents.readers import structure as outlines
 from ragembed.errors import ConfigError, DocumentError
+from tests.documents.office_files import make_docx, make_xlsx, make_zip, paragraph, relations, row_of
 
 DATA = Path(__file__).parents[1] / "data" / "office"
 
@@ -114,68 +113,6 @@ def test_files_of_microsoft_office_are_read(name: str, expected: str) -> None:
     assert any(expected in document.text for document in documents(name))
 
 
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-
-
-def make_zip(members: dict[str, str | bytes]) -> bytes:
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return buffer.getvalue()
-
-
-def relations(**targets: str) -> str:
-    """Return a part with relations: the type and id of each are its name, without digits for the type."""
-    entries = (
-        f'<Relationship Id="{name}" Type="http://x/{name.rstrip("0123456789")}" Target="{target}"/>'
-        for name, target in targets.items()
-    )
-    return f"<Relationships>{''.join(entries)}</Relationships>"
-
-
-def make_docx(body: str, **parts: str) -> bytes:
-    """Return a Word file with the prefix ``w``; each further part, such as ``comments``, is related to it."""
-    names = {name: f"{name}.xml" for name in parts}
-    document = f'<w:document xmlns:w="w"><w:body>{body}</w:body></w:document>'
-    return make_zip(
-        {
-            "word/document.xml": document.replace('"w"', f'"{WORD}"', 1),
-            "word/_rels/document.xml.rels": relations(**names),
-            **{f"word/{name}.xml": part.replace('"w"', f'"{WORD}"', 1) for name, part in parts.items()},
-        }
-    )
-
-
-def make_xlsx(*sheets: str, strings: str = "", styles: str = "", **attributes: str) -> bytes:
-    """Return an Excel file with the rows of sheets that are named A, B, …, and with shared strings and styles."""
-    names = [chr(ord("A") + number) for number in range(len(sheets))]
-    listed = "".join(f'<sheet name="{name}" r:id="worksheet{number}"/>' for number, name in enumerate(names))
-    properties = "".join(f' {name}="{value}"' for name, value in attributes.items())
-    targets = {f"worksheet{number}": f"{name}.xml" for number, name in enumerate(names)}
-    return make_zip(
-        {
-            "xl/workbook.xml": f'<workbook xmlns:r="r"><workbookPr{properties}/><sheets>{listed}</sheets></workbook>',
-            "xl/_rels/workbook.xml.rels": relations(**targets, sharedStrings="strings.xml", styles="styles.xml"),
-            "xl/strings.xml": f"<sst>{strings}</sst>",
-            "xl/styles.xml": f"<styleSheet>{styles}</styleSheet>",
-            **{
-                f"xl/{name}.xml": f"<worksheet><sheetData>{rows}</sheetData></worksheet>"
-                for name, rows in zip(names, sheets, strict=True)
-            },
-        }
-    )
-
-
-def row_of(*cells: str) -> str:
-    """Return a row with text cells. A cell that begins with ``=`` is a number."""
-    return f"<row>{''.join(_cell(cell) for cell in cells)}</row>"
-
-
-def _cell(text: str) -> str:
-    return f"<c><v>{text[1:]}</v></c>" if text.startswith("=") else f'<c t="str"><v>{text}</v></c>'
-
-
 def noise(length: int, random: Random = Random(3)) -> str:  # noqa: B008
     """Return characters that cannot be compressed much."""
     return random.randbytes(length // 2).hex()
@@ -190,12 +127,8 @@ def word_text(body: str, **parts: str) -> str:
     return document.text.rstrip("\n")
 
 
-def paragraph(text: str) -> str:
-    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
-
-
 BOX = f"<w:txbxContent>{paragraph('box')}</w:txbxContent>"
-NOTE = '<w:footnotes xmlns:w="w"><w:footnote w:id="2">' + paragraph("a note") + "</w:footnote></w:footnotes>"
+NOTE = '<w:footnotes><w:footnote w:id="2">' + paragraph("a note") + "</w:footnote></w:footnotes>"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +154,7 @@ def test_word_text(body: str, expected: str) -> None:
 
 
 def test_word_styles_are_inherited_and_contents_are_left_out() -> None:
-    styles = """<w:styles xmlns:w="w"><w:style w:styleId="H"><w:name w:val="heading 2"/></w:style>
+    styles = """<w:styles><w:style w:styleId="H"><w:name w:val="heading 2"/></w:style>
         <w:style w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H"/></w:style>
         <w:style w:styleId="Loop"><w:name w:val="Loop"/><w:basedOn w:val="Loop"/></w:style>
         <w:style w:styleId="C"><w:name w:val="toc 1"/></w:style></w:styles>"""
@@ -238,7 +171,7 @@ def test_word_styles_are_inherited_and_contents_are_left_out() -> None:
 
 
 def test_page_headers_are_at_the_end_once() -> None:
-    header = f'<w:hdr xmlns:w="w">{paragraph("QM-12")}</w:hdr>'
+    header = f"<w:hdr>{paragraph('QM-12')}</w:hdr>"
     assert word_text(paragraph("text"), header1=header, header2=header, footer1=header) == "text\n\nQM-12"
 
 

@@ -11,6 +11,7 @@ RAISED, LOWERED, LEVEL = "\x0e", "\x0f", "\x10"
 SCRIPT = re.compile(
     f"(?:{RAISED}[^{RAISED}{LOWERED}{LEVEL}]*{LEVEL})+|(?:{LOWERED}[^{RAISED}{LOWERED}{LEVEL}]*{LEVEL})+"
 )
+MARKS = re.compile(f"[{RAISED}{LOWERED}{LEVEL}]")
 WITHOUT_MARKS = dict.fromkeys(map(ord, (RAISED, LOWERED, LEVEL)))
 DEEPEST_SCRIPT, DEEPEST_FORMULA = 4, 100
 PLAIN = re.compile(r"[+\-−–]?[\w.,'′∞*]+[+\-−–]?|[^\w\s]|\w*\([^()]*\)")
@@ -23,7 +24,7 @@ def scripts(text: str) -> str:
 
     Raised letters and signs of abbreviations and notes, and lowered text that does not continue a number, are joined.
     """
-    if LEVEL not in text:
+    if not MARKS.search(text):
         return text
     for _ in range(DEEPEST_SCRIPT):
         text, count = SCRIPT.subn(_script, text)
@@ -110,7 +111,7 @@ class FormulaBuilder:
 
 
 def _local(element: Element) -> str:
-    return element.tag.rpartition("}")[2].rpartition(":")[2]
+    return element.tag.rpartition("}")[2].removeprefix("math-").removeprefix("m-")
 
 
 def _write(element: Element) -> str:

@@ -23,17 +23,17 @@ NAMESPACES = {
         ("presentationml", "main", ""),
         ("spreadsheetml", "main", ""),
         *(("drawingml", name, "") for name in ("main", "picture", "wordprocessingDrawing", "spreadsheetDrawing")),
-        ("drawingml", "chart", "c:"),
-        ("drawingml", "diagram", "dgm:"),
-        ("officeDocument", "math", "m:"),
+        ("drawingml", "chart", "c-"),
+        ("drawingml", "diagram", "dgm-"),
+        ("officeDocument", "math", "m-"),
     )
 } | {
     "http://schemas.openxmlformats.org/markup-compatibility/2006": "",
     "http://schemas.microsoft.com/office/powerpoint/2018/8/main": "",
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "",
-    "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx:",
-    "urn:schemas-microsoft-com:vml": "v:",
-    "http://purl.org/dc/elements/1.1/": "dc:",
+    "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx-",
+    "urn:schemas-microsoft-com:vml": "v-",
+    "http://purl.org/dc/elements/1.1/": "dc-",
 }
 """The namespaces of the standard, in its transitional and its strict form, and of extensions."""
 NUMBER_FORMAT = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)(Period|ParenR|ParenBoth|Plain)")
@@ -53,7 +53,7 @@ def main_part(package: ZipPackage, usual: str) -> str:
 def core_title(package: ZipPackage, options: ReadOptions) -> str:
     """Return the title in the document properties, or an empty string."""
     for root in optional(package, package.related("", "core-properties"), options):
-        return one_line("".join(text for title in root.iter("dc:title") for text in title.itertext()))
+        return one_line("".join(text for title in root.iter("dc-title") for text in title.itertext()))
     return ""
 
 
@@ -91,7 +91,7 @@ def _collect(element: Element, parts: list[str], replace: Callable[[Element], st
             parts.append(mark)
             _collect(child, parts, replace)
             parts.append(LEVEL if mark else "")
-        elif tag in ("m:oMath", "m:oMathPara"):
+        elif tag in ("m-oMath", "m-oMathPara"):
             text = formula(child)
             touches = text[:1].isalnum() and parts and parts[-1][-1:].isalnum()
             parts.append(f" {text}" if touches else text)
@@ -161,15 +161,15 @@ def graphic_texts(element: Element, package: ZipPackage, part: str, options: Rea
     seen: set[str] = set()
     for child in _graphics(element):
         tag = child.tag
-        if tag in ("docPr", "cNvPr", "v:shape"):
+        if tag in ("docPr", "cNvPr", "v-shape"):
             text = picture_text(child.get("descr") or child.get("alt") or child.get("title") or "")
             if text and text not in seen:
                 seen.add(text)
                 yield text
-        elif tag in ("dgm:relIds", "c:chart", "cx:chart"):
-            relation = relations.get(attribute(child, "dm" if tag == "dgm:relIds" else "id"))
+        elif tag in ("dgm-relIds", "c-chart", "cx-chart"):
+            relation = relations.get(attribute(child, "dm" if tag == "dgm-relIds" else "id"))
             for root in optional(package, [relation.target] if relation else [], options):
-                lines = _diagram_lines(root) if tag == "dgm:relIds" else _chart_lines(root)
+                lines = _diagram_lines(root) if tag == "dgm-relIds" else _chart_lines(root)
                 yield "\n".join(filter(None, lines))
 
 
@@ -190,9 +190,9 @@ def _graphics(element: Element) -> Iterator[Element]:
 
 def _diagram_lines(root: Element) -> Iterator[str]:
     """Yield the nodes of a diagram (SmartArt) as a list, with the nodes below each."""
-    texts = {attribute(point, "modelId"): one_line(text_of(point)) for point in root.iter("dgm:pt")}
+    texts = {attribute(point, "modelId"): one_line(text_of(point)) for point in root.iter("dgm-pt")}
     below: dict[str, list[tuple[int, str]]] = {}
-    for link in root.iter("dgm:cxn"):
+    for link in root.iter("dgm-cxn"):
         if link.get("type", "parOf") == "parOf":
             links = below.setdefault(link.get("srcId", ""), [])
             links.append((whole_number(link.get("srcOrd", "")), link.get("destId", "")))
@@ -210,16 +210,16 @@ def _chart_lines(root: Element) -> Iterator[str]:
     """Yield the titles of a chart, and its values as a table with a column for each series."""
     for paragraph in root.iter("p"):
         yield one_line(text_of(paragraph))
-    for title in (*root.iter("cx:title"), *root.iter("cx:series")):
-        yield one_line(" ".join(value.text or "" for value in title.iter("cx:v")))
+    for title in (*root.iter("cx-title"), *root.iter("cx-series")):
+        yield one_line(" ".join(value.text or "" for value in title.iter("cx-v")))
     series = [
-        (_points(_child(one, "c:cat", "c:xVal")), _points(_child(one, "c:tx")), _points(_child(one, "c:val", "c:yVal")))
-        for one in root.iter("c:ser")
+        (_points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx")), _points(_child(one, "c-val", "c-yVal")))
+        for one in root.iter("c-ser")
     ]
     for labels, group in groupby(series, key=lambda one: one[0]):
         _, names, values = zip(*group, strict=True)
         yield from _table([labels, *values], ["", *(" ".join(name.values()) for name in names)])
-    for data in root.iter("cx:data"):
+    for data in root.iter("cx-data"):
         yield from _table([_points(dimension) for dimension in data], [])
 
 
@@ -237,16 +237,16 @@ def _points(element: Element | None) -> dict[int, str]:
     """Return the texts of a column of a chart by their index. The levels of its labels are joined, outer ones first."""
     columns: list[dict[int, str]] = []
     for level in () if element is None else element.iter():
-        points = [point for point in level if point.tag in ("c:pt", "cx:pt")]
+        points = [point for point in level if point.tag in ("c-pt", "cx-pt")]
         if points:
-            is_number = level.tag in ("c:numCache", "c:numLit") or level.get("formatCode") is not None
-            code = level.findtext("c:formatCode") or level.get("formatCode") or ""
+            is_number = level.tag in ("c-numCache", "c-numLit") or level.get("formatCode") is not None
+            code = level.findtext("c-formatCode") or level.get("formatCode") or ""
             columns.append({})
             for point in points:
-                text = one_line(point.findtext("c:v") or point.text or "")
+                text = one_line(point.findtext("c-v") or point.text or "")
                 columns[-1][whole_number(point.get("idx", ""))] = shown_number(text, code) if is_number else text
     if element is not None and not columns:
-        return {0: text} if (text := one_line(element.findtext("c:v", ""))) else {}
+        return {0: text} if (text := one_line(element.findtext("c-v", ""))) else {}
     labels = columns.pop(0) if columns else {}
     for outer in columns:
         above = ""

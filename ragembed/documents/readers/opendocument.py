@@ -22,10 +22,10 @@ _OASIS = "urn:oasis:names:tc:opendocument:xmlns:{}:1.0"
 NAMESPACES = {
     **{_OASIS.format(name): "" for name in ("office", "text", "table", "drawing", "presentation", "style", "manifest")},
     "http://openoffice.org/2009/office": "",
-    _OASIS.format("svg-compatible"): "svg:",
-    _OASIS.format("chart"): "chart:",
-    "http://purl.org/dc/elements/1.1/": "dc:",
-    "http://www.w3.org/1998/Math/MathML": "math:",
+    _OASIS.format("svg-compatible"): "svg-",
+    _OASIS.format("chart"): "chart-",
+    "http://purl.org/dc/elements/1.1/": "dc-",
+    "http://www.w3.org/1998/Math/MathML": "math-",
 }
 ROW_GROUPS = frozenset({"table-rows", "table-row-group"})
 ROOT = frozenset({"document-content", "document-styles", "automatic-styles", "styles", "body"})
@@ -38,7 +38,7 @@ FURNITURE = frozenset({"page-number", "date-time", "footer", "header", "page"})
 CELLS = frozenset({"table-cell", "covered-table-cell"})
 SHAPES = frozenset({"frame", "custom-shape", "rect", "ellipse", "polygon", "path", "line", "connector", "caption"})
 BREAKS = {"s": " ", "tab": "\t", "line-break": "\n"}
-UNSEEN = frozenset({"object", "ruby-text", "svg:title", "svg:desc", "annotation-end", "tracked-changes"})
+UNSEEN = frozenset({"object", "ruby-text", "svg-title", "svg-desc", "annotation-end", "tracked-changes"})
 SPACE = re.compile(r"[ \t\r\n]+")
 MOST_SPACES = 100
 
@@ -127,7 +127,7 @@ class _OpenDocument:
     def meta_title(self) -> str:
         """Return the title in the document properties, or an empty string. Broken properties are a warning."""
         for root in optional(self.package, [name for name in ("meta.xml",) if name in self.package], self._options):
-            return one_line("".join(text for title in root.iter("dc:title") for text in title.itertext()))
+            return one_line("".join(text for title in root.iter("dc-title") for text in title.itertext()))
         return ""
 
     def add(self, element: Element, label: str = "") -> None:
@@ -148,7 +148,7 @@ class _OpenDocument:
         elif tag == "table-row":
             self._add_row(element)
         elif tag == "annotation":
-            self.builder.add_note(self.plain(element), comment_label(element.findtext("dc:creator", "")))
+            self.builder.add_note(self.plain(element), comment_label(element.findtext("dc-creator", "")))
         elif tag in ("section", "text-box", "g", "bibliography", "index-body") or tag in SHAPES:
             self._add_objects(element)
             for child in element:
@@ -206,10 +206,10 @@ class _OpenDocument:
 
     def _add_objects(self, shape: Element) -> None:
         """Add the alternative text of a shape and the chart in it, after the next paragraph."""
-        if alternative := picture_text(shape.findtext("svg:desc", "") or shape.findtext("svg:title", "")):
+        if alternative := picture_text(shape.findtext("svg-desc", "") or shape.findtext("svg-title", "")):
             self.builder.add_note(alternative)
         for root in self._objects(shape):
-            if root.tag != "math:math":
+            if root.tag != "math-math":
                 self.builder.add_note("\n".join(self._chart_lines(root)))
 
     def _objects(self, shape: Element) -> Iterator[Element]:
@@ -218,10 +218,10 @@ class _OpenDocument:
             if child.tag == "object":
                 part = f"{attribute(child, 'href').removeprefix('./')}/{CONTENT}"
                 yield from optional(self.package, [part] if part in self.package else [], self._options)
-                yield from child.iterfind("math:math")
+                yield from child.iterfind("math-math")
 
     def _chart_lines(self, root: Element) -> Iterator[str]:
-        for kind in ("chart:title", "chart:subtitle"):
+        for kind in ("chart-title", "chart-subtitle"):
             for title in root.iter(kind):
                 yield one_line(self.plain(title))
         for table in root.iter("table"):
@@ -250,7 +250,7 @@ class _OpenDocument:
                     self._add_note(child)
             elif tag not in UNSEEN:
                 if tag in SHAPES:
-                    parts += [f" {formula(root)} " for root in self._objects(child) if root.tag == "math:math"]
+                    parts += [f" {formula(root)} " for root in self._objects(child) if root.tag == "math-math"]
                     if keeps_notes:
                         self._add_objects(child)
                 mark = self._marks.get(attribute(child, "style-name"), "") if tag == "span" else ""
@@ -301,7 +301,7 @@ class _OpenDocument:
 
     def _shape_text(self, shape: Element) -> str:
         boxes = [child for child in shape if child.tag == "text-box"]
-        formulas = [formula(root) for root in self._objects(shape) if root.tag == "math:math"]
+        formulas = [formula(root) for root in self._objects(shape) if root.tag == "math-math"]
         return "\n".join([*formulas, *(self.inline(box) for box in boxes or [shape])]).strip()
 
 

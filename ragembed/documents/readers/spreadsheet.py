@@ -27,8 +27,8 @@ LONGEST_ROW = 1_000_000
 HEADER_WITHIN = 20
 """The header is one of this number of first rows with content."""
 MOST_HEADER_ROWS = 3
-MOST_PAIRS = 40
-"""Maximum number of rows with a name and its value. More of them are a table."""
+MOST_PAIRS, LONGEST_VALUE = 40, 40
+"""Maximum number of rows with a name and its value, and of characters of values that are all texts."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?\Z")
 YEAR = re.compile(r"(19|20)\d\d\Z")
 WHOLE = re.compile(r"-?\d{1,40}")
@@ -49,9 +49,9 @@ MAC_EPOCH = datetime(1904, 1, 1)
 class SheetRow:
     """A row of a sheet, with the texts of its cells and comments by column. Rows and sheets count from 1.
 
-    ``numbers`` are the columns whose values are numbers, ``spanned`` those with the value of a merged cell. ``merged``
-    has the first and last row, and the first and last column, of merged cells anywhere in the sheet. ``drawings`` are
-    texts of shapes, charts and pictures on the sheet.
+    ``numbers`` are the columns whose values are numbers; ``below`` and ``beside`` those with the value of a merged cell
+    from above or from the left. ``merged`` has the first and last row, and the first and last column, of merged cells
+    anywhere in the sheet. ``drawings`` are texts of shapes, charts and pictures on the sheet.
     """
 
     sheet: int
@@ -59,7 +59,8 @@ class SheetRow:
     number: int
     cells: dict[int, str] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
-    spanned: set[int] = field(default_factory=set)
+    below: set[int] = field(default_factory=set)
+    beside: set[int] = field(default_factory=set)
     comments: dict[int, str] = field(default_factory=dict)
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     drawings: list[str] = field(default_factory=list)
@@ -177,7 +178,7 @@ def _fill_merged(rows: list[SheetRow], merged: list[tuple[int, int, int, int]]) 
             for column in columns:
                 if column not in row.cells:
                     row.add(column, rows[first].cells[left], is_number=left in rows[first].numbers)
-                    row.spanned.add(column)
+                    (row.below if row.number > top else row.beside).add(column)
 
 
 def _regions(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
@@ -219,23 +220,20 @@ def _is_key_value(rows: Sequence[SheetRow]) -> bool:
     used = sorted({column for row in rows for column in row.cells})
     if len(used) != 2 or len(rows) < 2:
         return False
-    keys = [row.cells.get(used[0], "") for row in rows]
-    kinds = [row.kind(used[1]) for row in rows if used[1] in row.cells]
-    if (
-        any(row.kind(used[0]) not in ("text", "") for row in rows)
-        or len(set(keys)) < len(keys)
-        or len(rows) > MOST_PAIRS
-    ):
+    keys, values = ([row.cells.get(column, "") for row in rows] for column in used)
+    kinds = [kind for row in rows if (kind := row.kind(used[1]))]
+    has_names = all(row.kind(used[0]) in ("text", "") for row in rows) and len(set(keys)) == len(keys)
+    if not has_names or len(rows) > MOST_PAIRS:
         return False
     if 2 * sum(key.endswith((":", "：")) for key in keys) > len(keys):
         return True
-    if rows[0].has_values() or not kinds:
-        return False
+    if rows[0].has_values():
+        return "text" in kinds
     below = kinds[1:]
     if "text" not in below:
         return len(set(below)) > 1
     if set(below) == {"text"}:
-        return len(rows) > 3 and len({_shape(row.cells.get(used[1], "")) for row in rows}) > 2
+        return len(rows) > 3 and len(set(map(_shape, values))) > 2 and max(map(len, values)) <= LONGEST_VALUE
     others = len(below) - below.count("text")
     return len(below) < 5 or 5 * others < 4 * len(below)
 
@@ -253,6 +251,7 @@ class _Sheet:
         self._options = options
         self._rest: list[SheetRow] = []
         self._table: _Table | None = None
+        self._pair_columns: set[int] = set()
 
     def read(self, rows: list[SheetRow]) -> Iterator[ParsedDocument]:
         """Yield the documents of a region, after the rows above it that are not part of a table."""
@@ -266,7 +265,9 @@ class _Sheet:
         self._table = None
         at = _header_position(rows[:HEADER_WITHIN], self._options)
         named = self._options.named_columns()
-        if not named and _is_key_value(rows[at or 0 :]):
+        used = {column for row in rows for column in row.cells}
+        if not named and (_is_key_value(rows[at or 0 :]) or used == self._pair_columns):
+            self._pair_columns = used
             self._rest += rows[: at or 0]
             yield from self.rest()
             yield from _as_text(rows[at or 0 :], ": ")
@@ -386,7 +387,7 @@ def _rows_of_header(rows: Sequence[SheetRow], at: int) -> int:
         below = rows[at + count + 1 : at + count + 1 + HEADER_WITHIN]
         typed = [column for column in lower.cells if {row.kind(column) for row in below} - {""} == {"number"}]
         grouped = any(column not in upper.cells and column - 1 in upper.cells for column in lower.cells) and bool(typed)
-        if not (upper.spanned or lower.spanned or grouped or len(typed) > 1):
+        if not (upper.beside or lower.below or grouped or len(typed) > 1):
             break
         count += 1
     return count

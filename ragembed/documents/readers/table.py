@@ -44,8 +44,8 @@ def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
     at = _header_position(first, file.options) or 0
     if not first or not any(first[at][1]):
         raise DocumentError("no header in its first line: expected column names")
-    above = [(line, " | ".join(filter(None, map(str.strip, cells)))) for line, cells in first[:at]]
-    if document := _document([text for _, text in above], [line for line, _ in above], None, {}):
+    above = {line: text for line, cells in first[:at] if (text := " | ".join(filter(None, map(str.strip, cells))))}
+    if document := _document([*above.values()], [*above], None, {}):
         yield document
     header = header_names(first[at][1])
     check_columns(file.options, header)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import rtf
 from ragembed.documents.readers.numbering import WordLists
 from ragembed.documents.readers.ooxml import NAMESPACES, core_title, graphic_texts, main_part, optional, text_of
 from ragembed.documents.readers.package import ZipPackage, attribute, value_of, whole_number
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.registry import named_reader
-from ragembed.documents.readers.structure import OutlineBuilder, comment_label
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label
 from ragembed.errors import DocumentError
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)
@@ -110,7 +111,7 @@ class _WordFile:
             self._above = {}
         elif tag == "altChunk":
             self._add_import(attribute(piece, "id"))
-        elif tag in ("m:oMathPara", "m:oMath"):
+        elif tag in ("m-oMathPara", "m-oMath"):
             wrapper = Element("p")
             wrapper.append(piece)
             self.builder.add_paragraph(text_of(wrapper).strip())
@@ -171,12 +172,15 @@ class _WordFile:
                 inner = ZipPackage(data, self.package.kind, NAMESPACES, outer=self.package)
                 self.builder.add_document(_document(inner, self.options))
                 return
-            reader = named_reader("a.eml" if name.endswith((".mht", ".mhtml")) else name)
+            is_mail = name.endswith((".mht", ".mhtml"))
+            reader = named_reader("a.rtf" if data.startswith(rtf.MAGIC) else "a.eml" if is_mail else name)
             if reader is None or data.startswith(b"PK"):
                 raise DocumentError("expected a file in HTML, RTF or plain text")
             for document in reader.parse(RawFile(name, data, self.options)):
                 if isinstance(document, ParsedDocument):
                     self.builder.add_document(document)
+        except LimitExceededError:
+            raise
         except DocumentError as error:
             self.options.warn(f"the imported part {name!r} is not read: {error}")
 
