@@ -46,6 +46,7 @@ ONLY_IMPORTERS = {
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.papers", "ragembed.postprocess.estimators", "ragembed.reports"),
     "scipy": ("ragembed.papers", "ragembed.reports"),
+    "openvino": ("ragembed.models.openvino_bert",),
     "openTSNE": ("ragembed.reports.map",),
     "matplotlib": (
         "ragembed.papers.sentences.plots",

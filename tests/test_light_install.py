@@ -1,4 +1,4 @@
-"""A light installation, simulated: PyTorch, transformers, SciPy and scikit-learn cannot be imported."""
+"""A light installation, simulated: OpenVINO, PyTorch, transformers, SciPy and scikit-learn cannot be imported."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 
-ABSENT = ("torch", "transformers", "scipy", "sklearn", "sentence_transformers")
+ABSENT = ("openvino", "torch", "transformers", "scipy", "sklearn", "sentence_transformers")
 # None means "not installed" to the import system.
 BLOCKER = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
 PROGRAM = (
@@ -110,8 +110,8 @@ def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
         file.write_text(file.read_text() + "\nheat and pressure\n")
     refused = light(("index", docs, *store))
     assert refused.returncode != 0
-    assert "encoding many texts in bfloat16 needs the package 'torch'" in refused.stderr
-    assert "pip install 'ragembed[torch]'" in refused.stderr
+    assert "encoding many texts in bfloat16 needs the package 'openvino'" in refused.stderr
+    assert "pip install 'ragembed[cpu]'" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -281,8 +281,9 @@ def _without_faiss(exam: Examination, rows: int, effect: str, *, problem: bool) 
 
 
 def check_speed(exam: Examination) -> Iterator[Finding]:
-    """Report a store whose model runs in NumPy because PyTorch is not installed."""
-    if exam.own_embedder().encodes_with_model and exam.chunks >= MANY_TEXTS and not is_installed("torch"):
+    """Report a store whose model runs in NumPy because neither OpenVINO nor PyTorch is installed."""
+    has_runtime = is_installed("openvino") or is_installed("torch")
+    if exam.own_embedder().encodes_with_model and exam.chunks >= MANY_TEXTS and not has_runtime:
         yield Finding(
             "missing-extra",
             "hint",

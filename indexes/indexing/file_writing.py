@@ -160,9 +160,9 @@ def finish_files(writer: StoreWriter, boilerplate: str) -> None:
 
 
 def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
-    """Return a note if NumPy, not PyTorch, computed the model for many texts; ``fitted`` says if the run has fitted."""
+    """Return a note if NumPy computed the model for many texts; ``fitted`` says if the run has fitted."""
     embedder = store.embedder.refittable
-    if encoded < MANY_TEXTS or embedder is None or is_installed("torch"):
+    if encoded < MANY_TEXTS or embedder is None or is_installed("openvino") or is_installed("torch"):
         return []
     if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
         return []

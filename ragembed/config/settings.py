@@ -248,8 +248,9 @@ class EmbedderConfig:
         "auto",
         "Arithmetic for documents; queries always use float32.",
         choices=get_args(Dtype),
-        more="`mixed` is bfloat16, and float32 if a run encodes only a few documents. `int8` is faster and less exact; "
-        "it needs PyTorch, a CPU with AVX512-VNNI, and a BERT or one of its relatives. `auto` is `mixed` on hardware "
+        more="`mixed` is bfloat16, and float32 if a run encodes only a few documents. `int8` rounds the weights to 8 "
+        "bits: faster and less exact; it needs OpenVINO, a CPU, and a BERT or one of its relatives. "
+        "`auto` is `mixed` on hardware "
         "that multiplies bfloat16 natively, if the vectors of the model then keep a cosine of at least 0.9995 to those "
         "in float32, which the fit measures; else `float32`.",
         page="models.md#precision",

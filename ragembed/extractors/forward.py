@@ -27,6 +27,9 @@ CPU_TOKENS = 2048
 GPU_TOKENS = 8192
 """Number of tokens in a batch, padding included, that makes good use of a GPU."""
 
+ONE_WINDOW = 1
+"""Number of tokens in a batch that makes each window a batch of its own, without padding."""
+
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
 _LEAST_ROOM = 4
@@ -170,7 +173,8 @@ class Forward:
         frame = self._frame
         lengths = np.array([self._size(window) for window in group])
         # Round widths up, because the matrix library keeps a plan and memory for each width.
-        width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
+        step = 1 if self._batch_tokens == ONE_WINDOW else _WIDTH_STEP
+        width = min(-(-int(lengths.max()) // step) * step, self._max_tokens)
         ids = np.zeros((len(group), width), dtype=np.int64)
         kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
         for row, (window, length) in enumerate(zip(group, lengths, strict=True)):
