@@ -26,6 +26,7 @@ from ragembed.documents.readers.package import ZipPackage, whole_number
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
+    WHOLE,
     SheetRow,
     date_text,
     format_kind,
@@ -89,8 +90,8 @@ class _Workbook:
     def _related(self, kind: str) -> str:
         return next(iter(self._package.related(self._main, kind)), "")
 
-    def _number_formats(self) -> dict[str, tuple[int, str]]:
-        """Return the number and the code of the formats of cells that do not show a number with its digits alone."""
+    def _number_formats(self) -> dict[str, tuple[str, int]]:
+        """Return the code and the number of the formats of cells that do not show a number with its digits alone."""
         part = self._related("styles")
         if not part:
             return {}
@@ -104,7 +105,7 @@ class _Workbook:
             elif piece.tag == "xf":
                 styles.append(whole_number(piece.get("numFmtId", "")))
         formats = {number: codes.get(number, "") for number in set(styles)}
-        used = {number: (number, code) for number, code in formats.items() if format_kind(number, code)}
+        used = {number: (code, number) for number, code in formats.items() if format_kind(code, number)}
         return {str(at): used[number] for at, number in enumerate(styles) if number in used}
 
     def _shared_strings(self) -> list[str]:
@@ -126,7 +127,7 @@ class _Workbook:
         for piece in self._package.pieces(part, ("worksheet", "sheetData", "mergeCells")):
             if piece.tag == "mergeCell" and (match := RANGE.fullmatch(piece.get("ref", ""))):
                 left, right = columns.get(match[1], 0), columns.get(match[3], 0)
-                merged = [(whole_number(match[2]), whole_number(match[4]), left, right)]
+                merged = ((whole_number(match[2]), whole_number(match[4]), left, right),)
                 yield SheetRow(sheet, name, number, merged=merged)
             if piece.tag != "row":
                 continue
@@ -149,15 +150,18 @@ class _Workbook:
                     shown = [*map(frame_text, shapes_of(anchor))]
                     shown += graphic_texts(anchor, self._package, drawing, self._options)
                     at = 1 + whole_number(anchor.findtext("from/row", ""), number - 1)
-                    yield SheetRow(sheet, name, at, drawings=[*filter(None, shown)])
+                    yield SheetRow(sheet, name, at, drawings=tuple(filter(None, shown)))
 
     def _add_cell(self, row: SheetRow, column: int, cell: Element) -> None:
         kind = cell.get("t", "n")
         value = cell.findtext("v", "")
         if kind == "n":
-            number, code = self._formats.get(cell.get("s", "0"), (0, ""))
-            text = shown_number(value, code, number=number, epoch_1904=self._epoch_1904)
-            row.add(column, text, is_number=format_kind(number, code) not in ("date", "duration"))
+            style = self._formats.get(cell.get("s", "0"))
+            if style is None:
+                row.add(column, value if WHOLE.fullmatch(value) else shown_number(value), is_number=True)
+            else:
+                text = shown_number(value, *style, epoch_1904=self._epoch_1904)
+                row.add(column, text, is_number=format_kind(*style) not in ("date", "duration"))
         elif kind == "s":
             at = whole_number(value, -1)
             row.add(column, self._strings[at] if 0 <= at < len(self._strings) else "")

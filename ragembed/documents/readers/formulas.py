@@ -8,9 +8,8 @@ from xml.etree.ElementTree import Element, SubElement
 
 RAISED, LOWERED, LEVEL = "\x0e", "\x0f", "\x10"
 """Marks before raised or lowered text, and after it, until :func:`scripts` replaces them."""
-SCRIPT = re.compile(
-    f"(?:{RAISED}[^{RAISED}{LOWERED}{LEVEL}]*{LEVEL})+|(?:{LOWERED}[^{RAISED}{LOWERED}{LEVEL}]*{LEVEL})+"
-)
+_INNER = f"[^{RAISED}{LOWERED}{LEVEL}]*{LEVEL}"
+SCRIPT = re.compile(rf"([{RAISED}{LOWERED}]){_INNER}(?:\1{_INNER})*")
 MARKS = re.compile(f"[{RAISED}{LOWERED}{LEVEL}]")
 WITHOUT_MARKS = dict.fromkeys(map(ord, (RAISED, LOWERED, LEVEL)))
 DEEPEST_SCRIPT, DEEPEST_FORMULA = 4, 100
@@ -27,9 +26,9 @@ def scripts(text: str) -> str:
     if not MARKS.search(text):
         return text
     for _ in range(DEEPEST_SCRIPT):
-        text, count = SCRIPT.subn(_script, text)
-        if not count:
-            break
+        text = SCRIPT.sub(_script, text)
+        if not MARKS.search(text):
+            return text
     return text.translate(WITHOUT_MARKS)
 
 
@@ -78,34 +77,26 @@ def formula(element: Element) -> str:
     return " ".join(_write(element).split())
 
 
-class FormulaBuilder:
-    """Builds the formulas (MathML) in a page or document from its tags."""
+class FormulaBuilder(list[Element]):
+    """Builds the formulas (MathML) in a page or document from its tags. It is a list of the open elements."""
 
-    def __init__(self) -> None:
-        self._open: list[Element] = []
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Begin a formula, or an element of one."""
+        if not self:
+            self.append(Element(tag, attributes))
+        elif len(self) < DEEPEST_FORMULA:
+            self.append(SubElement(self[-1], tag, attributes))
 
-    def start(self, tag: str, attributes: dict[str, str]) -> bool:
-        """Begin an element. Returns whether it belongs to a formula."""
-        if tag == "math" and not self._open:
-            self._open.append(Element(tag, attributes))
-        elif 0 < len(self._open) < DEEPEST_FORMULA:
-            self._open.append(SubElement(self._open[-1], tag, attributes))
-        return bool(self._open)
+    def add(self, text: str) -> None:
+        """Add a text to the innermost element."""
+        self[-1].text = (self[-1].text or "") + text
 
-    def add(self, text: str) -> bool:
-        """Add a text. Returns whether it belongs to a formula."""
-        if self._open:
-            self._open[-1].text = (self._open[-1].text or "") + text
-        return bool(self._open)
-
-    def end(self, tag: str) -> str | None:
-        """End an element. Returns None outside formulas, and the formula at its end."""
-        if not self._open:
-            return None
-        if any(element.tag == tag for element in self._open):
-            while (element := self._open.pop()).tag != tag:
+    def end(self, tag: str) -> str:
+        """End an element. At the end of the formula, return its text."""
+        if any(element.tag == tag for element in self):
+            while (element := self.pop()).tag != tag:
                 pass
-            if not self._open:
+            if not self:
                 return formula(element)
         return ""
 

@@ -133,19 +133,16 @@ class _Inside:
 
     def __init__(self) -> None:
         self.tag = ""
-        self._depth = 0
-
-    def __bool__(self) -> bool:
-        return self._depth > 0
+        self.depth = 0
 
     def enter(self, tag: str) -> None:
-        self.tag, self._depth = tag, 1
+        self.tag, self.depth = tag, 1
 
     def start(self, tag: str) -> None:
-        self._depth += bool(self._depth) and tag == self.tag
+        self.depth += tag == self.tag
 
     def end(self, tag: str) -> None:
-        self._depth -= bool(self._depth) and tag == self.tag
+        self.depth -= tag == self.tag
 
 
 @dataclass
@@ -187,27 +184,31 @@ class _HtmlParser(HTMLParser):
         self._is_header = False
         self._formula = FormulaBuilder()
         self._has_formula = False
+        self._has_scripts = False
         self._row_line = 0
         self._pre: list[tuple[str, int]] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._dropped.start(tag)
-        if self._dropped:
+        if self._dropped.depth:
+            self._dropped.start(tag)
             return
         attributes = {name: value or "" for name, value in attrs}
         if self._is_dropped(tag, attributes):
             self._dropped.enter(tag)
             return
-        self._main.start(tag)
-        if not self._main and (tag in MAIN_TAGS or attributes.get("role") == "main"):
+        if self._main.depth:
+            self._main.start(tag)
+        elif tag in MAIN_TAGS or attributes.get("role") == "main":
             self._main.enter(tag)
-        if tag in ENDS_FORMULA:
+        if self._formula and tag in ENDS_FORMULA:
             self._end_formula("math")
-        if self._formula.start(tag, attributes):
+        if tag == "math" or self._formula:
+            self._formula.start(tag, attributes)
             self._has_formula = True
         elif tag == "title":
             self._in_title = not self.title
         elif tag in SCRIPTS:
+            self._has_scripts = True
             self.handle_data(SCRIPTS[tag])
         elif tag == "pre":
             self.end_block()
@@ -218,14 +219,14 @@ class _HtmlParser(HTMLParser):
             self._start_block(tag, attributes)
 
     def handle_endtag(self, tag: str) -> None:
-        dropped = bool(self._dropped)
-        self._dropped.end(tag)
-        if dropped:
+        if self._dropped.depth:
+            self._dropped.end(tag)
             return
-        self._main.end(tag)
-        if self._end_formula(tag):
-            return
-        if tag == "title":
+        if self._main.depth:
+            self._main.end(tag)
+        if self._formula:
+            self._end_formula(tag)
+        elif tag == "title":
             self._in_title = False
         elif tag in SCRIPTS:
             self.handle_data(LEVEL)
@@ -237,12 +238,12 @@ class _HtmlParser(HTMLParser):
             self._end_element(tag)
 
     def handle_data(self, data: str) -> None:
-        if self._dropped:
+        if self._dropped.depth:
             return
         line = self.getpos()[0]
-        if self._formula.add(data):
-            return
-        if self._in_title:
+        if self._formula:
+            self._formula.add(data)
+        elif self._in_title:
             self.title.append(data)
         elif self._pre is not None:
             first, *rest = data.split("\n")
@@ -259,7 +260,8 @@ class _HtmlParser(HTMLParser):
 
     def end_block(self) -> None:
         """End the current row, line and block."""
-        self._end_formula("math")
+        if self._formula:
+            self._end_formula("math")
         self._end_row()
         self._flush_line()
         kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
@@ -270,12 +272,9 @@ class _HtmlParser(HTMLParser):
         self.builder.add(self._lines, kind, headings, self._last_line)
         self._lines, self._signature, self._term = [], None, False
 
-    def _end_formula(self, tag: str) -> bool:
-        """End an element of a formula. Returns whether it belongs to one."""
-        text = self._formula.end(tag)
-        if text:
+    def _end_formula(self, tag: str) -> None:
+        if text := self._formula.end(tag):
             self.handle_data(text)
-        return text is not None
 
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:
@@ -291,7 +290,7 @@ class _HtmlParser(HTMLParser):
             return True
         if self._keep_menus:
             return False
-        if tag in MENU_TAGS and not (self._main and tag != "nav"):
+        if tag in MENU_TAGS and not (self._main.depth and tag != "nav"):
             return True
         return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
 
@@ -402,18 +401,23 @@ class _HtmlParser(HTMLParser):
         else:
             self._flush_line()
 
-    def _flush_line(self) -> None:
-        text = scripts(one_line("".join(self._words)))
+    def _take_words(self) -> str:
+        text = one_line("".join(self._words))
         self._words = []
-        if text:
+        return scripts(text) if self._has_scripts else text
+
+    def _flush_line(self) -> None:
+        if text := self._take_words():
             self._lines.append((self._prefix + text, self._line))
             self._prefix = ""
 
     def _start_cell(self, tag: str, attributes: Attributes) -> None:
         if self._in_table():
             self._end_cell()
-            columns, rows = (whole_number(attributes.get(name, ""), 1) for name in ("colspan", "rowspan"))
-            self._cell_open = columns, rows
+            self._cell_open = 1, 1
+            if attributes:
+                columns, rows = attributes.get("colspan", ""), attributes.get("rowspan", "")
+                self._cell_open = whole_number(columns, 1), whole_number(rows, 1)
             self._is_header = tag == "th" and (self._is_header or not self._cells)
         else:
             self._break()
@@ -421,19 +425,19 @@ class _HtmlParser(HTMLParser):
     def _end_cell(self) -> None:
         if not self._cell_open:
             return
-        if self._words and not any(text for text, *_ in self._cells):
+        if self._words and not self._row_line:
             self._row_line = self._line
-        self._cells.append((scripts(one_line("".join(self._words))), *self._cell_open))
-        self._words, self._cell_open = [], None
+        self._cells.append((self._take_words(), *self._cell_open))
+        self._cell_open = None
 
     def _end_row(self) -> None:
         self._end_cell()
         spans = self._tables[-1] if self._tables else None
         if self._cells and spans is not None:
             cells = spans.row(self._cells, is_header=self._is_header)
-            if any(text for text, *_ in self._cells):
+            if self._row_line:
                 self._lines.append((" | ".join(cells).rstrip(" |"), self._row_line))
-        self._cells = []
+        self._cells, self._row_line = [], 0
 
     def _end_heading(self) -> None:
         if not self._heading:

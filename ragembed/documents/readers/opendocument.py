@@ -193,7 +193,7 @@ class _OpenDocument:
                 self.add(child, label)
 
     def _add_row(self, row: Element, is_header: bool = False) -> None:
-        cells = (
+        cells = [
             (
                 self.inline(cell),
                 whole_number(attribute(cell, "number-columns-spanned"), 1),
@@ -201,7 +201,7 @@ class _OpenDocument:
             )
             for cell in row
             if cell.tag == "table-cell"
-        )
+        ]
         self.builder.add_row(self._spans.row(cells, is_header=is_header))
 
     def _add_objects(self, shape: Element) -> None:
@@ -343,13 +343,15 @@ def _sheet_rows(reading: _OpenDocument) -> Iterator[SheetRow]:
             number += max(1, whole_number(attribute(piece, "number-rows-repeated"), 1))
 
 
-def _drawings(reading: _OpenDocument, element: Element) -> list[str]:
+def _drawings(reading: _OpenDocument, element: Element) -> tuple[str, ...]:
     """Return the texts of the shapes in a sheet or cell."""
+    if not len(element):
+        return ()
     reading.builder = OutlineBuilder()
     for shape in element:
         if shape.tag in SHAPES or shape.tag == "g":
             reading.add_shape(shape)
-    return [reading.builder.text[block.start : block.end] for block in reading.builder.blocks]
+    return tuple(reading.builder.text[block.start : block.end] for block in reading.builder.blocks)
 
 
 def _add_cell(reading: _OpenDocument, row: SheetRow, column: int, cell: Element) -> int:
@@ -367,7 +369,7 @@ def _add_cell(reading: _OpenDocument, row: SheetRow, column: int, cell: Element)
             row.add(at, text, is_number=is_number)
     rows, columns = (whole_number(attribute(cell, f"number-{side}-spanned"), 1) for side in ("rows", "columns"))
     if rows > 1 or columns > 1:
-        row.merged.append((row.number, row.number + rows - 1, column, column + columns - 1))
+        row.merged += ((row.number, row.number + rows - 1, column, column + columns - 1),)
     return after
 
 

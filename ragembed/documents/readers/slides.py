@@ -103,11 +103,11 @@ def _add_table(builder: OutlineBuilder, table: Element) -> None:
     properties = table.find("tblPr")
     has_header = properties is not None and properties.get("firstRow") in ("1", "true")
     for row in table.iterfind("tr"):
-        cells = (
+        cells = [
             (text_of(cell), whole_number(cell.get("gridSpan", ""), 1), whole_number(cell.get("rowSpan", ""), 1))
             for cell in row.iterfind("tc")
             if not {cell.get("hMerge"), cell.get("vMerge")} & {"1", "true"}
-        )
+        ]
         builder.add_row(spans.row(cells, is_header=has_header))
         has_header = False
     builder.end_table()

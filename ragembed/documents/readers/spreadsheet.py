@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 
 from ragembed.documents.model import Block, ParsedDocument
@@ -59,11 +59,11 @@ class SheetRow:
     number: int
     cells: dict[int, str] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
-    below: set[int] = field(default_factory=set)
-    beside: set[int] = field(default_factory=set)
+    below: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
     comments: dict[int, str] = field(default_factory=dict)
-    merged: list[tuple[int, int, int, int]] = field(default_factory=list)
-    drawings: list[str] = field(default_factory=list)
+    merged: tuple[tuple[int, int, int, int], ...] = ()
+    drawings: tuple[str, ...] = ()
 
     def add(self, column: int, text: str, *, is_number: bool = False) -> None:
         """Set the text of a cell, shortened to the maximum length of a cell in Excel. Blank cells are left out."""
@@ -178,7 +178,8 @@ def _fill_merged(rows: list[SheetRow], merged: list[tuple[int, int, int, int]]) 
             for column in columns:
                 if column not in row.cells:
                     row.add(column, rows[first].cells[left], is_number=left in rows[first].numbers)
-                    (row.below if row.number > top else row.beside).add(column)
+                    row.below |= {column} if row.number > top else frozenset()
+                    row.beside |= {column} if row.number == top else frozenset()
 
 
 def _regions(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
@@ -308,8 +309,7 @@ class _Sheet:
 class _Table:
     """A table of a sheet: the names of its columns, and what is known of the values below them.
 
-    The header begins at ``first`` and ends before ``stop``. ``kinds`` has the columns with numbers or dates only, and
-    ``shapes`` those whose texts look different from their names.
+    The header begins at ``first`` and ends before ``stop``.
     """
 
     rows: list[SheetRow]
@@ -322,16 +322,30 @@ class _Table:
         used = [column for row in self.rows[self.first : self.stop + HEADER_WITHIN] for column in row.cells]
         self.range = range(min(used), max(used) + 1)
         self.names = header_names([_name(header, column) for column in self.range])
-        self.values: dict[int, set[str]] = {}
-        kinds: dict[int, set[str]] = {}
+
+    @cached_property
+    def values(self) -> dict[int, set[str]]:
+        """The texts in each column."""
+        texts: dict[int, set[str]] = {}
         for row in self.rows[self.stop :]:
             for column, text in row.cells.items():
-                self.values.setdefault(column, set()).add(text)
+                texts.setdefault(column, set()).add(text)
+        return texts
+
+    @cached_property
+    def kinds(self) -> dict[int, str]:
+        """The kind of the values in the columns with numbers or dates only."""
+        kinds: dict[int, set[str]] = {}
+        for row in self.rows[self.stop :]:
+            for column in row.cells:
                 kinds.setdefault(column, set()).add(row.kind(column))
-        self.kinds = {column: kind.pop() for column, kind in kinds.items() if len(kind) == 1 and "text" not in kind}
+        return {column: kind.pop() for column, kind in kinds.items() if len(kind) == 1 and "text" not in kind}
+
+    @cached_property
+    def shapes(self) -> dict[int, set[tuple[bool, bool, bool]]]:
+        """The shapes of the texts in columns whose name looks different from all of them."""
         shapes = {column: set(map(_shape, texts)) for column, texts in self.values.items() if column not in self.kinds}
-        named = {column: _shape(text) for column, text in header[-1].cells.items()}
-        self.shapes = {column: seen for column, seen in shapes.items() if column in named and named[column] not in seen}
+        return {column: seen for column, seen in shapes.items() if _shape(self.headers[-1].get(column, "")) not in seen}
 
     def records(self, rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[ParsedDocument]:
         """Yield a document for each row. Copies of the header are left out."""
@@ -444,12 +458,12 @@ def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
         yield ParsedDocument(builder.text, builder.blocks, line_numbers=builder.places)
 
 
-def shown_number(text: str, code: str, *, number: int = 0, epoch_1904: bool = False) -> str:
+def shown_number(text: str, code: str = "", number: int = 0, *, epoch_1904: bool = False) -> str:
     """Return a number as it is shown with a format code or with the built-in format ``number`` of Excel.
 
     Dates, durations, percentages and leading zeros are kept; any other format leaves the digits as they are.
     """
-    kind = format_kind(number, code)
+    kind = format_kind(code, number)
     if WHOLE.fullmatch(text) and kind in ("", "zeros"):
         return text.zfill(len(code)) if kind else text
     try:
@@ -464,7 +478,7 @@ def shown_number(text: str, code: str, *, number: int = 0, epoch_1904: bool = Fa
 
 
 @lru_cache(maxsize=1024)
-def format_kind(number: int, code: str) -> str:
+def format_kind(code: str, number: int) -> str:
     """Return what a number format shows: ``date``, ``duration``, ``percent``, ``zeros`` or, for numbers, nothing."""
     if not code:
         if number in PERCENT_FORMATS:

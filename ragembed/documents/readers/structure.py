@@ -358,8 +358,10 @@ class Spans:
         self._open: dict[int, tuple[str, int]] = {}
         self._room = MOST_REPEATED
 
-    def row(self, cells: Iterable[tuple[str, int, int]], *, is_header: bool = False) -> list[str]:
+    def row(self, cells: Sequence[tuple[str, int, int]], *, is_header: bool = False) -> list[str]:
         """Return the texts of a row. ``cells`` are text, columns and rows of the cells that begin in it."""
+        if not self._open and all(cell[1] == cell[2] == 1 for cell in cells):
+            return [text for text, _, _ in cells]
         texts: dict[int, str] = {}
         column = 0
         below: dict[int, tuple[str, int]] = {}

@@ -221,8 +221,8 @@ class _Article:
             self._link = next((value for value in attributes.values() if value.startswith(("http:", "https:"))), "")
         if self._hidden or name in HIDDEN or (name == "tex-math" and self._open[-2:-1] == ["alternatives"]):
             self._hidden += 1
-        elif self._formula.start(name, attributes):
-            return
+        elif name == "math" or self._formula:
+            self._formula.start(name, attributes)
         elif name in CLOSE_UP:
             self.add(CLOSE_UP[name], line)
         elif self._listing is None:
@@ -259,8 +259,9 @@ class _Article:
     def end(self, name: str, line: int) -> None:
         if self._hidden:
             self._hidden -= 1
-        elif (text := self._formula.end(name)) is not None:
-            self.add(text, line)
+        elif self._formula:
+            if text := self._formula.end(name):
+                self.add(text, line)
         elif name in CLOSE_UP:
             self.add(LEVEL, line)
         elif self._listing is None:
@@ -293,7 +294,10 @@ class _Article:
             self._adjacent = self._text.has_words
 
     def add(self, text: str, line: int) -> None:
-        if self._hidden or self._formula.add(text):
+        if self._hidden:
+            return
+        if self._formula:
+            self._formula.add(text)
             return
         self._adjacent = False
         self._link = ""
