@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,10 +50,13 @@ HANDBOOK = [
 ]
 
 
-@pytest.mark.parametrize("suffix", ["docx", "odt", "rtf", pytest.param("doc", marks=pytest.mark.slow)])
-def test_text_document_has_headings_notes_comments_and_boxes_without_deletions(suffix: str) -> None:
-    if suffix == "doc" and not (shutil.which("soffice") or shutil.which("libreoffice")):
-        pytest.skip("needs LibreOffice")
+@pytest.mark.parametrize("suffix", ["docx", "odt", "rtf", "doc"])
+def test_text_document_has_headings_notes_comments_and_boxes_without_deletions(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if suffix == "doc":
+        pytest.importorskip("doc2docx")
+        monkeypatch.setenv("PATH", str(tmp_path))
     (document,) = documents(f"handbook.{suffix}")
     assert outline(document) == HANDBOOK
     assert (document.title, document.line_numbers, document.page_numbers) == (TITLE, None, ())
@@ -376,7 +378,7 @@ if "{action}" == "convert":
         ("fail", "soffice fails with status 3"),
         ("nothing", "soffice cannot convert it"),
         ("sleep", "soffice needs more than 1 seconds"),
-        ("absent", "no converter for doc files: install LibreOffice, antiword or catdoc, or save it as docx"),
+        ("absent", "no converter for doc files: install the extra documents, LibreOffice, antiword or catdoc, or save"),
     ],
 )
 def test_doc_is_converted(action: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,6 +389,7 @@ def test_doc_is_converted(action: str, reason: str, tmp_path: Path, monkeypatch:
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(converted, "LONGEST_SECONDS", 1 if action == "sleep" else 30)
+    monkeypatch.setattr(converted, "is_installed", lambda _: False)
     if reason:
         with pytest.raises(DocumentError, match=reason):
             documents("handbook.doc")

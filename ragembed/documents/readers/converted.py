@@ -19,12 +19,15 @@ from ragembed.documents.readers import rtf, slides, word
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
+from ragembed.extras import is_installed
 
+MODULE = "msdoc2docx"
+"""The Python package that converts without a program on the machine."""
 CONVERTERS = {
-    "doc": (("soffice", "docx"), ("libreoffice", "docx"), ("antiword", ""), ("catdoc", "")),
+    "doc": (("soffice", "docx"), ("libreoffice", "docx"), (MODULE, "docx"), ("antiword", ""), ("catdoc", "")),
     "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("catppt", "")),
 }
-"""For each format, the programs in order of preference, with the format that an office suite converts to."""
+"""For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
@@ -64,10 +67,10 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed, within limits of time and memory.
+    """Read a Word file with the first of ``CONVERTERS`` that is installed, within limits of time and memory.
 
-    LibreOffice converts it to docx. The other programs give text without headings. RTF and docx files that are named
-    ``.doc`` are read as such.
+    LibreOffice and msdoc2docx convert it to docx. The other programs give text without headings. RTF and docx files
+    that are named ``.doc`` are read as such.
     """
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
@@ -93,7 +96,11 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
     with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
         source = Path(folder) / f"document.{kind}"
         source.write_bytes(file.data)
-        if target:
+        if name == MODULE:
+            converted = source.with_suffix(f".{target}")
+            _run(name, [program, "-I", "-m", "doc2docx", str(source), "-o", str(converted)], source.parent)
+            output = converted.read_bytes()
+        elif target:
             output = _office_output(name, program, target, source)
         else:
             output = _run(name, [program, *_text_options(name), str(source)], source.parent)
@@ -133,10 +140,12 @@ def missing_converter(kind: str) -> str | None:
 def _converter(kind: str) -> tuple[str, str, str]:
     """Return the name and the path of the first program that is installed, and the format that it converts to."""
     for name, target in CONVERTERS[kind]:
-        if program := shutil.which(name):
+        program = shutil.which(name) if name != MODULE else sys.executable if is_installed("doc2docx") else None
+        if program:
             return name, program, target
+    extra = "the extra documents, " if kind == "doc" else ""
     others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
-    raise DocumentError(f"no converter for {kind} files: install LibreOffice, {others}, or save it as {kind}x")
+    raise DocumentError(f"no converter for {kind} files: install {extra}LibreOffice, {others}, or save it as {kind}x")
 
 
 def _text_options(name: str) -> tuple[str, ...]:
