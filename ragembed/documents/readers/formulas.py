@@ -13,7 +13,7 @@ SCRIPT = re.compile(rf"([{RAISED}{LOWERED}]){_INNER}(?:\1{_INNER})*")
 MARKS = re.compile(f"[{RAISED}{LOWERED}{LEVEL}]")
 WITHOUT_MARKS = dict.fromkeys(map(ord, (RAISED, LOWERED, LEVEL)))
 DEEPEST_SCRIPT, DEEPEST_FORMULA = 4, 100
-PLAIN = re.compile(r"[+\-−–]?[\w.,'′∞*]+[+\-−–]?|[^\w\s]|\w*\([^()]*\)")
+PLAIN = re.compile(r"[+\-−–]?(?:\d[\d.,]*|[^\W\d]+)['′*]*[+\-−–]?|[^\w\s]|\w*\([^()]*\)")
 """Text that needs no parentheses, as an exponent or in a fraction."""
 ORDINALS = frozenset("aeoªº")
 
@@ -43,9 +43,11 @@ def _script(match: re.Match[str]) -> str:
     if match[0][0] == LOWERED:
         if before in "/⁄" or not inner[0].isalnum():
             return inner
+        if match.string[start - 1] == LEVEL:
+            return f"_{_group(inner)}{apart}"
         if (before.isdigit() and inner[0].isdigit()) or (inner[-1].isdigit() and after.isdigit()):
             return f"_{inner}{apart}"
-        return inner if PLAIN.fullmatch(inner) else f"_({inner})"
+        return inner if inner.isalnum() else f"_({inner})"
     if after in ("/", "⁄") and inner.isdecimal():
         return f" {inner}" if before.isalnum() else inner
     is_ordinal = before.isdigit() and inner in ORDINALS
@@ -65,16 +67,19 @@ STRUCTURES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("f", "sSup", "sSub", "sSubSup", "sPre", "rad", "func", "acc", "nary"), ()),
 }  # fmt: skip
 """Elements with the meanings of their children, in the words of Office. There, the children have these names."""
-LISTS = {**dict.fromkeys(("eqArr", "m", "mtable", "oMathPara"), "; "), **dict.fromkeys(("mr", "mtr"), ", ")}
+LISTS = frozenset({"eqArr", "m", "mtable", "oMathPara"})
+RELATIONS = "=<>≤≥≈≡∈→"
 RUNS = frozenset({"r", "t", "mi", "mn", "mtext"})
 UNSEEN = frozenset({"annotation", "annotation-xml", "mphantom", "mprescripts", "none"})
-OPERATORS = dict.fromkeys(range(0x2061, 0x2065), " ")
-"""Characters that are not shown, for a function, product, list or sum."""
+OPERATORS = dict.fromkeys(range(0x2062, 0x2065), " ")
+"""Characters that are not shown, for a product, list or sum."""
+APPLIED = "\N{FUNCTION APPLICATION}"
 
 
 def formula(element: Element) -> str:
     """Return a formula in MathML or in the markup of Office (OMML) as text on one line."""
-    return " ".join(_write(element).split())
+    text = _write(element).replace(f"{APPLIED}(", "(").replace(APPLIED, " ")
+    return " ".join(text.split())
 
 
 class FormulaBuilder(list[Element]):
@@ -112,7 +117,10 @@ def _write(element: Element) -> str:
         return (element.text or "").translate(OPERATORS)
     children = [child for child in element if not _local(child).endswith("Pr") and _local(child) not in UNSEEN]
     if tag in LISTS:
-        return LISTS[tag].join(filter(None, map(_write, children)))
+        return "; ".join(filter(None, map(_write, children)))
+    if tag in ("mr", "mtr"):
+        cells = [cell for child in children if (cell := _write(child).strip())]
+        return "".join(f"{' ' if cell[0] in RELATIONS else ', '}{cell}" for cell in cells).removeprefix(", ")
     if tag in ("d", "mfenced"):
         opening, separator, closing = _delimiters(element)
         return f"{opening}{separator.join(map(_write, children))}{closing}"

@@ -218,15 +218,15 @@ def _chart_lines(root: Element) -> Iterator[str]:
     ]
     for labels, group in groupby(series, key=lambda one: one[0]):
         _, names, values = zip(*group, strict=True)
-        yield from _table([labels, *values], ["", *(" ".join(name.values()) for name in names)])
+        yield from _table([labels, *values], [" ".join(name.values()) for name in names])
     for data in root.iter("cx-data"):
         yield from _table([_points(dimension) for dimension in data], [])
 
 
 def _table(columns: list[dict[int, str]], names: list[str]) -> Iterator[str]:
-    yield " | ".join(names).strip(" |")
+    yield " | ".join(names)
     for at in sorted({at for column in columns for at in column}):
-        yield " | ".join(column.get(at, "") for column in columns).strip(" |")
+        yield " | ".join(column.get(at, "") for column in (columns if columns[0] else columns[1:])).rstrip(" |")
 
 
 def _child(element: Element, *tags: str) -> Element | None:
