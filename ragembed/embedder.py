@@ -34,7 +34,6 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.postprocess.moments import Moments
 from ragembed.tensor_map import release
 from ragembed.types import Floats, State, with_prefix
 
@@ -93,8 +92,6 @@ class Embedder(VectorEncoder):
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
         The pseudo-queries of the last fit, with their raw vectors. They are not saved.
-    fitted_moments : Moments or None
-        Mean and spread of the raw document vectors of the last fit. They are not saved.
 
     Examples
     --------
@@ -120,7 +117,6 @@ class Embedder(VectorEncoder):
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
-        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._source = source
@@ -211,61 +207,38 @@ class Embedder(VectorEncoder):
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+        """Fit token weights and static vectors only, on texts that are read once; call :meth:`fit_chain` afterwards.
+
+        Errors are as for :meth:`fit`. Returns this embedder.
 
         Parameters
         ----------
         texts : iterable of str
-            The texts of the corpus, read once as a stream.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no text, or ``texts`` is a single str.
+            The texts of the corpus.
 
         Examples
         --------
         >>> from ragembed import Embedder
         >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
+        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
         >>> embedder.is_fitted
         False
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
-        True
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
+        FittedOn(documents=2, pseudo_queries=2)
         """
         fit_extractors([self], texts)
         return self
 
     def part_of_fit(self, texts: Iterable[str]) -> State:
-        """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`fit_parts`.
-
-        ``texts`` is read once as a stream. The embedder does not change.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Texts of one part of the corpus.
-        """
+        """Return what some texts contribute to the fit of the extractor, as arrays for :meth:`fit_parts`."""
         fit = SharedFit([self.extractor])
         fit.gather_texts(_reject_str(texts))
         return fit.part()
 
     def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
-        """Fit token weights and static vectors from what :meth:`part_of_fit` returned for all parts of a corpus.
+        """Fit the extractor from what :meth:`part_of_fit` returned for all parts of a corpus of ``texts`` texts.
 
-        ``texts`` is the number of texts in the corpus. Up to rounding, the fit equals that of :meth:`fit_extractor`.
-
-        Parameters
-        ----------
-        parts : iterable of mapping
-            The arrays of each part of the corpus, as :meth:`part_of_fit` returns them.
-        texts : int
-            Number of texts in the corpus.
+        Up to rounding, the fit equals that of :meth:`fit_extractor`.
         """
         config = self.resolved_config()
         built = self._fresh(config)
@@ -285,8 +258,8 @@ class Embedder(VectorEncoder):
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
-        ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
-        learn. Returns this embedder.
+        ``fitted_queries`` has the pseudo-queries, or None if the query side has no fit of its own. Returns this
+        embedder.
 
         Parameters
         ----------
@@ -295,8 +268,7 @@ class Embedder(VectorEncoder):
         texts : iterable of str
             The texts that pseudo-queries are drawn from.
         known : PseudoQueries, optional
-            The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
-            again.
+            The pseudo-queries of an earlier fit of the same extractor, which are not encoded again.
 
         Raises
         ------
@@ -306,17 +278,9 @@ class Embedder(VectorEncoder):
             If a post-processor needs more directions than the rank of the vectors.
         ragembed.errors.NotFittedError
             If the extractor is not fitted.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
-        FittedOn(documents=2, pseudo_queries=2)
         """
         self.__dict__.pop("fingerprint", None)
-        self.fitted_queries = self.fitted_moments = None
+        self.fitted_queries = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -336,7 +300,6 @@ class Embedder(VectorEncoder):
                 self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
-        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -349,20 +312,6 @@ class Embedder(VectorEncoder):
             The new post-processors, such as ``["center", "normalize"]``.
         query_fit : {"separate", "shared"}
             Whether the new chain is fitted on pseudo-queries separately.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If a post-processor is unknown.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit(texts)
-        >>> centred = embedder.with_postprocess(["center", "normalize"], "shared")
-        >>> centred.fit_chain(embedder.raw_documents(texts), texts).encode_documents(texts).shape
-        (2, 768)
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
         other = Embedder(config, device=self._device, download=self._download, source=self._source)
@@ -412,7 +361,9 @@ class Embedder(VectorEncoder):
         return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return the raw vectors of documents, before post-processing.
+        """Return the raw vectors of documents, before post-processing, float32, shape ``(n, d)``.
+
+        Errors are as for :meth:`encode_documents`.
 
         Parameters
         ----------
@@ -420,26 +371,6 @@ class Embedder(VectorEncoder):
             The documents.
         progress : callable, optional
             Called now and then with the number of texts completed since the last call.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per text, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> raw = embedder.raw_documents(["Water boils."])
-        >>> bool((embedder.postprocess_documents(raw) == embedder.encode_documents(["Water boils."])).all())
-        True
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "documents", progress)
@@ -450,13 +381,6 @@ class Embedder(VectorEncoder):
         An extractor without a model never needs PyTorch. With a BERT model, a small number of texts (at most eight,
         with at most a thousand tokens in total) is computed in float32 on the CPU, unless a GPU or bfloat16 was
         requested.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Texts to encode.
-        progress : callable, optional
-            As in :meth:`raw_documents`.
         """
         self._require_extractor()
         texts, model = _text_list(texts), self._built.encoding_model
@@ -465,90 +389,32 @@ class Embedder(VectorEncoder):
         return self.extractor.encode(texts, "few-documents", progress) if model.is_faster_without_torch(texts) else None
 
     def raw_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the raw vectors of queries, before post-processing.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            The queries.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per query, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
-        (2, 768)
-        """
+        """Return the raw vectors of queries, before post-processing, as :meth:`raw_documents` does."""
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
 
     def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the raw vectors of pseudo-queries: with the query template, computed like documents.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Pseudo-queries, without the template.
-        """
+        """Return the raw vectors of pseudo-queries: with the query template, computed like documents."""
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "pseudo-queries")
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw document vectors; the model is not needed.
+        """Return the embeddings of raw document vectors, float32, shape ``(n, d')``; the model is not needed.
+
+        ``d'`` differs from ``d`` if a post-processor reduces the dimension.
 
         Parameters
         ----------
         raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``. ``d'`` differs from ``d`` if a post-processor reduces the
-            dimension.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
+            Raw vectors, float32, shape ``(n, d)``; another ``d`` than that of the fit raises
+            :class:`ragembed.errors.ConfigError`.
         """
         return self._require_fitted().documents.transform(raw)
 
     def token_parts(self, text: str, side: Side, raw: Floats | None = None) -> TextParts:
-        """Return the unit vector of a text as the sum of the contributions of its tokens.
+        """Return the unit vector of a text as the sum of a row for each token, and a rest.
 
-        Parameters
-        ----------
-        text : str
-            The text.
-        side : {"documents", "queries"}
-            Whether the text is a document or a query.
-        raw : numpy.ndarray, optional
-            The stored raw vector of the text, shape ``(d,)``, if it is rounded.
-
-        Returns
-        -------
-        TextParts
-            Tokens, one row per token, and the rest; together they sum to the vector.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the embedder is not fitted.
+        ``raw``, shape ``(d,)``, is the stored raw vector of the text, if it is rounded.
 
         Examples
         --------
@@ -564,32 +430,7 @@ class Embedder(VectorEncoder):
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw query vectors; the model is not needed.
-
-        Parameters
-        ----------
-        raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
-        (1, 768)
-        """
+        """Return the embeddings of raw query vectors, as :meth:`postprocess_documents` does."""
         return self._require_fitted().queries.transform(raw)
 
     @property
@@ -704,18 +545,6 @@ class Embedder(VectorEncoder):
 
         A model cannot read a script if its tokenizer has no words of it: it maps them to the unknown token, or splits
         them into letters or bytes. Latin letters count as read. An external model counts as reading every script.
-
-        Parameters
-        ----------
-        text : str
-            A text, such as a query.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder()
-        >>> embedder.unread_share("tea"), embedder.unread_share("чай")  # doctest: +SKIP
-        (0.0, 1.0)
         """
         if text.isascii() or self.is_remote:
             return 0.0
@@ -867,7 +696,7 @@ class Embedder(VectorEncoder):
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
+        self._chain = self.fitted_on = self.fitted_queries = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

@@ -62,35 +62,18 @@ class VectorEncoder(ABC):
 
     @abstractmethod
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode documents, without post-processing, as raw vectors, float32, shape ``(n, d)``.
+        """Encode documents, without post-processing, as raw vectors.
 
-        Parameters
-        ----------
-        texts : sequence of str
-            Texts to encode.
-        progress : callable, optional
-            Function that is called from time to time with the number of texts encoded since the last call.
+        ``progress`` is called from time to time with the number of texts encoded since the last call.
         """
 
     @abstractmethod
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors into document vectors, float32, shape ``(n, d')``.
-
-        Parameters
-        ----------
-        raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-        """
+        """Turn raw document vectors into document vectors; the dimension may become smaller."""
 
     @abstractmethod
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Queries to encode.
-        """
+        """Encode queries, with post-processing, as vectors of the same dimension as documents."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
@@ -98,22 +81,10 @@ class VectorEncoder(ABC):
 
     @abstractmethod
     def save(self, folder: str) -> None:
-        """Write the files that another process needs to load the embedder, or nothing if it cannot be loaded.
-
-        Parameters
-        ----------
-        folder : str
-            An existing folder.
-        """
+        """Write what another process needs to load the embedder, if it can, into an existing folder."""
 
     def encode_documents(self, texts: Sequence[str]) -> Floats:
-        """Encode documents, with post-processing, as vectors, float32, shape ``(n, d')``.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Texts to encode.
-        """
+        """Encode documents, with post-processing."""
         return self.postprocess_documents(self.raw_documents(texts))
 
     @property

@@ -647,7 +647,7 @@ def test_low_rank_vectors_give_a_warning_and_a_searchable_store(in_folder, tiny_
     config = tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:3",))
     request = IndexingRequest(in_folder / ".ragembed", (folder,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert "the post-processors were not fitted: abtt:3 removes more directions" in note
+    assert "the post-processors were not fitted: abtt:3 needs more directions" in note
     with Store.open(in_folder / ".ragembed") as store:
         assert not store.unfinished
         assert store.search("cat", 1, "dense")

@@ -33,7 +33,9 @@ NAMESPACES = {
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "",
     "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx-",
     "urn:schemas-microsoft-com:vml": "v-",
-    "http://purl.org/dc/elements/1.1/": "dc-",
+    "http://schemas.openxmlformats.org/package/2006/metadata/core-properties": "",
+    "http://purl.org/dc/elements/1.1/": "",
+    "http://purl.org/dc/terms/": "",
 }
 """The namespaces of the standard, in its transitional and its strict form, and of extensions."""
 NUMBER_FORMAT = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)(Period|ParenR|ParenBoth|Plain)")
@@ -48,13 +50,6 @@ FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|svg|[ew]mf|tiff?)\Z", re.IGNO
 def main_part(package: ZipPackage, usual: str) -> str:
     """Return the name of the main part of a package."""
     return next(iter(package.related("", "officeDocument")), usual)
-
-
-def core_title(package: ZipPackage, options: ReadOptions) -> str:
-    """Return the title in the document properties, or an empty string."""
-    for root in optional(package, package.related("", "core-properties"), options):
-        return one_line("".join(text for title in root.iter("dc-title") for text in title.itertext()))
-    return ""
 
 
 def optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:

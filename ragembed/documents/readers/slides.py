@@ -8,7 +8,6 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.ooxml import (
     NAMESPACES,
-    core_title,
     frame_text,
     graphic_texts,
     main_part,
@@ -17,6 +16,7 @@ from ragembed.documents.readers.ooxml import (
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import (
     LimitExceededError,
@@ -61,10 +61,11 @@ def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
         raise DocumentError(broken[0])
     if broken:
         file.options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
-    title = core_title(package, file.options)
-    if title == "PowerPoint Presentation":
-        title = ""
-    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
+    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
+    if properties.get("title") == "PowerPoint Presentation":
+        del properties["title"]
+    document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)
+    yield with_properties(document, properties)
 
 
 def _add_slide(
