@@ -120,8 +120,8 @@ TOOLS: Mapping[str, ToolDefinition] = {
     for tool in (
         ToolDefinition(
             "search",
-            "Find passages by meaning and words; use it first. Answers k hits: path:lines, relevance (strong, possible, "
-            "weak), headings, and the lines that answer. Read on with get; detail=full gives whole passages.",
+            "Find passages by meaning and words; use it first. Answers k hits: path:lines, relevance (strong, possible,"
+            " weak), headings, and the lines that answer. Read on with get; detail=full gives whole passages.",
             {
                 "query": TEXT,
                 "k": _from(1, _MOST_RESULTS, 5),
