@@ -370,7 +370,7 @@ class Store(Readable):
         hashes : iterable of bytes
             Hashes of texts, as :func:`ragembed.indexes.types.text_hash` returns them.
         """
-        return set(self.read_database(catalog.rows_of_hashes, hashes))
+        return self.read_database(catalog.hashes_with_vector, hashes)
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
         """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`.

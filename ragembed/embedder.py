@@ -207,32 +207,24 @@ class Embedder(VectorEncoder):
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+        """Fit token weights and static vectors only, on texts that are read once; call :meth:`fit_chain` afterwards.
+
+        Errors are as for :meth:`fit`. Returns this embedder.
 
         Parameters
         ----------
         texts : iterable of str
-            The texts of the corpus, read once as a stream.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no text, or ``texts`` is a single str.
+            The texts of the corpus.
 
         Examples
         --------
         >>> from ragembed import Embedder
         >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
+        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
         >>> embedder.is_fitted
         False
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
-        True
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
+        FittedOn(documents=2, pseudo_queries=2)
         """
         fit_extractors([self], texts)
         return self
@@ -291,8 +283,7 @@ class Embedder(VectorEncoder):
         texts : iterable of str
             The texts that pseudo-queries are drawn from.
         known : PseudoQueries, optional
-            The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
-            again.
+            The pseudo-queries of an earlier fit of the same extractor, which are not encoded again.
 
         Raises
         ------
@@ -302,14 +293,6 @@ class Embedder(VectorEncoder):
             If a post-processor needs more directions than the rank of the vectors.
         ragembed.errors.NotFittedError
             If the extractor is not fitted.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
-        FittedOn(documents=2, pseudo_queries=2)
         """
         self.__dict__.pop("fingerprint", None)
         self.fitted_queries = None
@@ -344,20 +327,6 @@ class Embedder(VectorEncoder):
             The new post-processors, such as ``["center", "normalize"]``.
         query_fit : {"separate", "shared"}
             Whether the new chain is fitted on pseudo-queries separately.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If a post-processor is unknown.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit(texts)
-        >>> centred = embedder.with_postprocess(["center", "normalize"], "shared")
-        >>> centred.fit_chain(embedder.raw_documents(texts), texts).encode_documents(texts).shape
-        (2, 768)
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
         other = Embedder(config, device=self._device, download=self._download, source=self._source)
@@ -407,7 +376,9 @@ class Embedder(VectorEncoder):
         return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return the raw vectors of documents, before post-processing.
+        """Return the raw vectors of documents, before post-processing, float32, shape ``(n, d)``.
+
+        Errors are as for :meth:`encode_documents`.
 
         Parameters
         ----------
@@ -415,26 +386,6 @@ class Embedder(VectorEncoder):
             The documents.
         progress : callable, optional
             Called now and then with the number of texts completed since the last call.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per text, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> raw = embedder.raw_documents(["Water boils."])
-        >>> bool((embedder.postprocess_documents(raw) == embedder.encode_documents(["Water boils."])).all())
-        True
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "documents", progress)
@@ -501,25 +452,15 @@ class Embedder(VectorEncoder):
         return self.extractor.encode(_text_list(texts), "pseudo-queries")
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw document vectors; the model is not needed.
+        """Return the embeddings of raw document vectors, float32, shape ``(n, d')``; the model is not needed.
+
+        ``d'`` differs from ``d`` if a post-processor reduces the dimension.
 
         Parameters
         ----------
         raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``. ``d'`` differs from ``d`` if a post-processor reduces the
-            dimension.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
+            Raw vectors, float32, shape ``(n, d)``; another ``d`` than that of the fit raises
+            :class:`ragembed.errors.ConfigError`.
         """
         return self._require_fitted().documents.transform(raw)
 

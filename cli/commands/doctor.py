@@ -91,7 +91,7 @@ def command(
     as --index or --min-recall, it replaces the index. If it is interrupted, the next run continues it.
 
     Exit status: 0 if there is nothing to do, or only hints; 1 if results are affected; 2 if the store is damaged.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     options = {"trust_database": trust_database, "device": device, **index}
     if not repair and (alone := [name for name in _ONLY_REPAIR if options[name] is not None]):
         parameters = click.get_current_context().command.params

@@ -22,6 +22,7 @@ from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.indexes.store import Store
 from ragembed.printable import printable_line
+from ragembed.version import install_command
 
 MOST_EXCLUDED = 10
 """Maximum number of patterns in one command."""
@@ -76,7 +77,7 @@ class Commands:
 
     def install(self, extra: str, then: str) -> str:
         """Return the command that installs an extra, followed by ``then``, or only ``then`` if it is installed."""
-        return then if has_extra(extra) else f"pip install 'ragembed[{extra}]' && {then}"
+        return then if has_extra(extra) else f"{install_command(extra)} && {then}"
 
     def remove(self, root: str) -> str:
         """Return the command that removes the files of a path that is missing or empty from the store."""

@@ -29,6 +29,7 @@ CHECKS: Mapping[str, Callable[[Examination], Iterator[Finding]]] = {
     "boilerplate": file_checks.check_boilerplate,
     "code": file_checks.check_code_extra,
     "language": text_checks.check_language,
+    "words": text_checks.check_words,
     "near-duplicates": text_checks.check_near_duplicates,
     "cut chunks": text_checks.check_cuts,
     "drift": store_checks.check_drift,

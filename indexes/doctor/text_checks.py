@@ -6,6 +6,7 @@ Each check reads a sample that is spread evenly over the store.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -17,11 +18,12 @@ import numpy as np
 from ragembed.documents.model import Block, Chunk
 from ragembed.documents.places import RemotePath, shown_path
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
+from ragembed.documents.readers.blobs import has_few_words
 from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.doctor.findings import Examination, Finding, counted, examples
+from ragembed.indexes.doctor.findings import Examination, Finding, examples
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog
@@ -29,6 +31,7 @@ from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import SourceRecord
 from ragembed.languages import main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL, MULTILINGUAL_MODEL, packed_weights
+from ragembed.printable import counted
 
 PASSAGES, PASSAGE_CHUNKS = 200, 3
 """Number of passages whose language is recognised, and of consecutive chunks in each."""
@@ -37,6 +40,11 @@ COMPARED, NEIGHBOURS = 300, 8
 FILES_READ = 100
 """Number of files that are read again to find the tables and code in them."""
 
+TEXTS_READ, LEAST_TEXT = 20_000, 1_000
+"""Number of chunks whose words are counted, and characters of a file from which it is reported."""
+
+WORDLESS_ABOVE = 0.5
+"""Share of the chunks of a file without words from which it is reported."""
 FOREIGN_ABOVE = 0.05
 """Share of passages in a language that the model was not made for from which it is reported."""
 DUPLICATES_ABOVE = 0.1
@@ -116,6 +124,36 @@ def _languages(exam: Examination) -> Counter[str]:
     if len(starts) < exam.chunks:
         exam.notes.append(f"languages were recognised in {len(starts):,} passages of {counted(exam.chunks, 'chunk')}")
     return languages
+
+
+def files_without_words(connection: sqlite3.Connection) -> dict[str, float]:
+    """Return the files most of whose chunks have hardly any words, with the share of these chunks, the worst first."""
+    step = max(1, -(-catalog.count(connection, "chunks") // TEXTS_READ))
+    lengths, wordless, chunks = Counter[str](), Counter[str](), Counter[str]()
+    for path, text in catalog.texts_of_files(connection, step):
+        lengths[path] += len(text) * step
+        chunks[path] += 1
+        wordless[path] += has_few_words(text)
+    shares = {path: count / chunks[path] for path, count in wordless.items() if lengths[path] >= LEAST_TEXT}
+    worst = sorted(shares, key=lambda path: (-shares[path] * chunks[path], path))
+    return {path: shares[path] for path in worst if shares[path] > WORDLESS_ABOVE}
+
+
+def check_words(exam: Examination) -> Iterator[Finding]:
+    """Find files that have encoded data, numbers or coordinates instead of words."""
+    names = list(files_without_words(exam.connection))
+    if names:
+        yield Finding(
+            "no-words",
+            "hint",
+            f"{counted(len(names), 'file has', 'files have')} hardly any words",
+            "Most of their chunks are encoded data, numbers or coordinates, which no query finds. They take memory and "
+            "time. If nobody searches them, exclude them with the command.",
+            exam.commands.excluding(names, exam.sources),
+            len(names),
+            len(names) / len(exam.sources),
+            examples([shown_path(file_path(name, exam.store.path)) for name in names]),
+        )
 
 
 def check_near_duplicates(exam: Examination) -> Iterator[Finding]:

@@ -21,12 +21,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ragembed.errors import ConfigError
+from ragembed.languages import stop_words
 
 ENGLISH = "english"
 NO_STEMMER = "none"
 
 _WORDS = "unicode61 categories 'L* N* Co Mn Mc'"
 _STEMS_KEPT = 1 << 16
+_AROUND_WORDS = "?!.,:;()[]'’"
+_CONTRACTED = ("", "s", "d", "m", "ll", "re", "ve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,10 @@ _UNSPACED = _SOUTH_EAST_ASIAN + (
 _WIDE = "\uff01-\uffee"  # full-width Latin, half-width Katakana and Hangul
 _SIGNED = re.compile(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])")
 _SIGNS = {"+": "plus", "#": "sharp"}
+_EMOJI = (
+    "\u231a\u231b\u23e9-\u23f3\u2600-\u260f\u2613-\u26ff\u2705\u2708-\u270d\u2728\u274c\u2753-\u2757\u2764"
+    "\u2795-\u2797\u2b50\u2b55\U0001f000-\U0001faff"
+)
 _LEFT_OUT = (
     "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # variation selectors
     "\u0640\u064b-\u0652\u0670"  # Arabic: vowels and tatweel
@@ -141,7 +148,8 @@ class _Scripts:
     def __init__(self) -> None:
         marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
         in_words = _marks("\u0300-\u20f0\ua66f-\uabff")
-        self.special = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
+        self.special = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}{_EMOJI}]")
+        self.emoji = re.compile(f"[{_EMOJI}]")
         self.wide_run = re.compile(f"[{_WIDE}]+")
         self.left_out_run = re.compile(f"[{_LEFT_OUT}]+")
         self.run = re.compile(f"[{_UNSPACED}]+")
@@ -175,12 +183,20 @@ class Analyzer:
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._stem = stemmer(language)
+        self._stop_words = stop_words(language)
 
     def of_text(self, text: str) -> str:
         """Return ``text`` in the form for the full-text index; English and unstemmed words stay unchanged."""
         if self._stem is None and not _has_signs(text) and (text.isascii() or not _is_special(text)):
             return text
         return _cut(self._plain(text))
+
+    def is_stop_word(self, word: str) -> bool:
+        """Return whether a word of a query says nothing about its subject, such as ``what's``; ``IT`` does."""
+        if word.isupper() and len(word) > 1:
+            return False
+        base, _, ending = word.strip(_AROUND_WORDS).lower().replace("’", "'").partition("'")
+        return ending == "t" or (base in self._stop_words and ending in _CONTRACTED)
 
     def of_phrase(self, text: str) -> Phrase:
         """Return the phrase that finds ``text`` inside another text."""
@@ -206,12 +222,13 @@ class Analyzer:
     def _plain(self, text: str) -> str:
         """Return ``text`` with normalised letters, without optional marks, and with stems instead of words.
 
-        C++, C# and F# become words that differ from the single letter.
+        C++, C# and F# become words that differ from the single letter, and each emoji becomes a word.
         """
         if _has_signs(text):
             text = _SIGNED.sub(_spelt, text)
         if _is_special(text):
             scripts = _scripts()
+            text = scripts.emoji.sub(lambda emoji: f" emoji{ord(emoji[0]):x}0 ", text)
             text = scripts.run.sub(_compatible, scripts.left_out_run.sub("", scripts.wide_run.sub(_compatible, text)))
         stem = self._stem
         if stem is None:

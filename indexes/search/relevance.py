@@ -35,6 +35,9 @@ LEAST_CHUNKS = 20
 WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
 
+STRONG = 0.8
+"""Relevance from which a hit is called strong; between the two limits it is likely."""
+
 WEAK_MATCHES = "weak matches: the documents may not answer this query"
 """The note for a best hit with a relevance below ``WEAK``."""
 
@@ -202,6 +205,13 @@ def is_weak(relevances: Iterable[float | None]) -> bool:
     """Return whether no hit reaches the relevance ``WEAK``, or False if the relevance is not known."""
     known = [relevance for relevance in relevances if relevance is not None]
     return bool(known) and max(known) < WEAK
+
+
+def relevance_word(relevance: float | None) -> str | None:
+    """Return ``strong``, ``likely`` or ``weak``, or None for an unknown relevance."""
+    if relevance is None:
+        return None
+    return "strong" if relevance >= STRONG else "likely" if relevance >= WEAK else "weak"
 
 
 def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None, chunks: int) -> None:

@@ -51,8 +51,8 @@ CREATE TABLE segments (
 CREATE TABLE vectors (
     row       INTEGER PRIMARY KEY AUTOINCREMENT,   -- the id in the FAISS index; never reused
     text_hash BLOB NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text
-    segment   INTEGER NOT NULL REFERENCES segments (key),
-    position  INTEGER NOT NULL                     -- row of segments/<folder>/raw.f16
+    segment   INTEGER REFERENCES segments (key),   -- NULL while the text waits for its vector
+    position  INTEGER                              -- row of segments/<folder>/raw.f16
 );
 CREATE INDEX vectors_by_segment ON vectors (segment);
 

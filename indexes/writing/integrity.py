@@ -108,6 +108,10 @@ SELECT DISTINCT owner FROM (
 ) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
 """
 _MARKS = "SELECT count(*) FROM vectors v WHERE EXISTS (SELECT 1 FROM chunks WHERE row = v.row) = (v.row IN tombstones)"
+_WAITING = (
+    "SELECT count(*) FROM vectors WHERE segment IS NULL AND (position IS NOT NULL OR"
+    " (SELECT value FROM meta WHERE key = 'unfinished') IS NOT 'true')"
+)
 _POSITIONS = (
     "SELECT s.key FROM segments s LEFT JOIN vectors v ON v.segment = s.key GROUP BY s.key"
     " HAVING count(v.row) <> s.rows OR min(v.position) <> 0 OR max(v.position) <> s.rows - 1"
@@ -137,6 +141,8 @@ def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> It
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
         yield _damaged(f"{marks:,} vectors are marked as both used and unused, or as neither")
+    if waiting := connection.execute(_WAITING).fetchone()[0]:
+        yield _damaged(f"{waiting:,} vectors are in no segment, and no run is under way that encodes them")
     for (table,) in connection.execute(_SEQUENCES):
         yield _damaged(f"the next key of {table} has already been used")
     for (key,) in connection.execute(_POSITIONS):
@@ -373,7 +379,7 @@ def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_
 def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     """Return id, text, segment and position of chunks that are spread evenly over the store.
 
-    Chunks with another vector than that of their text are left out.
+    Chunks without a vector, or with another one than that of their text, are left out.
     """
     total = catalog.count(connection, "chunks")
     offsets = sorted({i * total // CANARIES for i in range(CANARIES)}) if total else []
@@ -384,8 +390,8 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     records = catalog.chunks_by_key(connection, keys)
     rows = catalog.rows_of_keys(connection, keys)
     places, hashes = (of(connection, list(rows.values())) for of in (catalog.places_of_rows, catalog.hashes_of_rows))
-    texts = {key: records[key].chunk.embedded_text for key in keys}
-    own = [key for key in keys if hashes[rows[key]] == text_hash(texts[key])]
+    texts = {key: records[key].chunk.embedded_text for key in keys if rows[key] in places}
+    own = [key for key in texts if hashes[rows[key]] == text_hash(texts[key])]
     return [(records[key].id, texts[key], *places[rows[key]]) for key in own]
 
 

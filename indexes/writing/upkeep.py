@@ -254,6 +254,11 @@ class Upkeep:
 
     # Index
 
+    def refresh_postings(self, progress: Progress) -> None:
+        """Update the postings, which make lexical search fast, after chunks changed."""
+        with write_errors(self._store):
+            update_postings(self._store, self._database, progress)
+
     def refresh_index(
         self, wanted: IndexConfig | None = None, progress: Progress | None = None, *, for_collection: bool = False
     ) -> list[str]:
@@ -273,8 +278,8 @@ class Upkeep:
                 self.set_meta({"index": wanted.to_dict()})
             return []
         progress = progress or SilentProgress()
+        self.refresh_postings(progress)
         with write_errors(self._store):
-            update_postings(self._store, self._database, progress)
             update_hubness(
                 self._store,
                 self._database,

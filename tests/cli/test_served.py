@@ -11,6 +11,7 @@ import pytest
 from ragembed import Store
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.writing import writer
+from ragembed.version import install_command
 from tests.embedding_server import EmbeddingServer, cut, status
 
 
@@ -142,7 +143,7 @@ def test_a_missing_client_is_named(docs, cli, embedding_server, monkeypatch):
         patch.setitem(sys.modules, "httpx", None)
         failed = cli("index", docs, "--model", embedding_server.name, exit_code=2)
     assert "a model behind a server needs the package 'httpx'" in failed.stderr
-    assert "pip install 'ragembed[serve]'" in failed.stderr
+    assert install_command("serve") in failed.stderr
 
 
 def test_the_key_is_in_no_file_of_a_store(docs, cli, embedding_server, monkeypatch):

@@ -10,6 +10,7 @@ import struct
 import unicodedata
 from collections import Counter
 from contextlib import closing
+from importlib.resources import files
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from statistics import NormalDist
@@ -153,7 +154,7 @@ class Reader:
 
     def _matches(self, question):
         question = normalised(question)
-        expression = match_expression(question)
+        expression = match_expression(question, self.meta("words", {"language": "english"})["language"])
         if not expression:
             return {}
         query = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid"
@@ -334,16 +335,34 @@ def normalised(text):
     return unicodedata.normalize("NFC", "".join(letters))
 
 
-def match_expression(question):
+def match_expression(question, language):
     question = re.sub("[\x00-\x1f\ud800-\udfff]", " ", question)
     found = [phrase(text) for text in re.findall(r'"([^"]*)"', question) if any(map(str.isalnum, text))]
-    for piece in re.sub(r'"[^"]*"', " ", question).replace('"', " ").split():
+    pieces = re.sub(r'"[^"]*"', " ", question).replace('"', " ").split()
+    found += phrases_of(piece for piece in pieces if not is_stop_word(piece, question, language))
+    found = found or phrases_of(pieces)
+    return " OR ".join(list(dict.fromkeys(found))[:1000])
+
+
+STOP_WORDS = "|".join(re.split(r"\[\w+\]", files("ragembed").joinpath("stop_words.txt").read_text())[1].split())
+
+
+def is_stop_word(piece, question, language):
+    if piece.isupper() and len(piece) > 1 and not question.isupper():
+        return False
+    word = re.sub("^[^a-z]+|[^a-z]+$", "", piece.lower().replace("’", "'"))
+    return language == "english" and re.fullmatch(f"({STOP_WORDS})('(s|d|m|ll|re|ve))?|[a-z]+'t", word) is not None
+
+
+def phrases_of(pieces):
+    found = []
+    for piece in pieces:
         inside = list(parts(piece))
         if len(inside) > 1:
             found.append(phrase(piece))
             inside = [(part, prefix) for part, prefix in inside if len(part) > 1 and not prefix]
         found += [f'"{part}"' + "*" * prefix for part, prefix in inside]
-    return " OR ".join(list(dict.fromkeys(found))[:1000])
+    return found
 
 
 def embedded_text(chunk):
