@@ -15,13 +15,14 @@ from ragembed.documents.readers.definitions import LANGUAGES, is_available
 from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.errors import ConfigError
 from ragembed.extras import has_extra
-from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, Severity, counted, examples
+from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, Severity, examples
 from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import KEEP, files_with_repeated_lines
+from ragembed.printable import counted
 
 _EXTRA = re.compile(r"pip install .*\[([\w-]+)\]")
 _TOO_LARGE = "is over the limit"
@@ -210,7 +211,7 @@ def check_duplicate_files(exam: Examination) -> Iterator[Finding]:
         yield Finding(
             "duplicate-files",
             "hint",
-            f"{counted(len(copies), 'file is a copy', 'files are copies')} of other files",
+            f"{counted(len(copies), 'file')} {'is a copy' if len(copies) == 1 else 'are copies'} of other files",
             "Copies take the places of other results where near-duplicates are not combined. The command excludes "
             "them.",
             exam.commands.excluding([copy for copy, _ in copies], exam.sources),

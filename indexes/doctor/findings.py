@@ -210,8 +210,3 @@ class Examination:
 def examples(names: Sequence[str]) -> tuple[str, ...]:
     """Return the first names, as many as a finding has."""
     return tuple(names[:EXAMPLES])
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun in the singular or plural."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

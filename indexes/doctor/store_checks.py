@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ragembed.extras import is_installed
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.drift import measure_drift
-from ragembed.indexes.doctor.findings import Examination, Finding, counted, examples
+from ragembed.indexes.doctor.findings import Examination, Finding, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
@@ -21,6 +21,7 @@ from ragembed.indexes.writing.index_selection import check_index as measured_ind
 from ragembed.indexes.writing.index_selection import degradation, needs_check
 from ragembed.indexes.writing.integrity import Part, Problem
 from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
+from ragembed.printable import counted
 from ragembed.version import __version__
 
 SHRUNK = 2.0

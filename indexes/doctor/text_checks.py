@@ -23,7 +23,7 @@ from ragembed.documents.readers.registry import PLAIN, location_of, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.doctor.findings import Examination, Finding, counted, examples
+from ragembed.indexes.doctor.findings import Examination, Finding, examples
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog
@@ -31,6 +31,7 @@ from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import SourceRecord
 from ragembed.languages import main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL, MULTILINGUAL_MODEL, packed_weights
+from ragembed.printable import counted
 
 PASSAGES, PASSAGE_CHUNKS = 200, 3
 """Number of passages whose language is recognised, and of consecutive chunks in each."""
