@@ -13,6 +13,7 @@ from typing import Any
 from ragembed.errors import MissingExtraError
 
 _EXTRAS: Mapping[str, tuple[str, str]] = {
+    "doc2docx": ("msdoc2docx", "documents"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "documents"),
     "haystack": ("haystack-ai", "haystack"),

@@ -360,10 +360,10 @@ def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
 
 @pytest.mark.parametrize("program", [None, "/usr/bin/catdoc"])
 def test_files_summary_names_missing_converters(docs, cli, monkeypatch, program):
-    (docs / "letter.doc").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    (docs / "letter.ppt").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
     monkeypatch.setattr("shutil.which", lambda name: program)
-    expected = "read" if program else "skipped  no converter for doc files: install LibreOffice, antiword or catdoc"
-    [line] = [line for line in cli("files", docs, "--summary").stdout.splitlines() if line.startswith("doc ")]
+    expected = "read" if program else "skipped  no converter for ppt files: install LibreOffice, catppt"
+    [line] = [line for line in cli("files", docs, "--summary").stdout.splitlines() if line.startswith("ppt ")]
     assert expected in line
 
 

@@ -15,16 +15,19 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import office, rtf
+from ragembed.documents.readers import rtf, slides, word
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
+from ragembed.extras import is_installed
 
+MODULE = "msdoc2docx"
+"""The Python package that converts without a program on the machine."""
 CONVERTERS = {
-    "doc": (("soffice", "docx"), ("libreoffice", "docx"), ("antiword", ""), ("catdoc", "")),
+    "doc": (("soffice", "docx"), ("libreoffice", "docx"), (MODULE, "docx"), ("antiword", ""), ("catdoc", "")),
     "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("catppt", "")),
 }
-"""For each format, the programs in order of preference, with the format that an office suite converts to."""
+"""For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
@@ -64,15 +67,15 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed, within limits of time and memory.
+    """Read a Word file with the first of ``CONVERTERS`` that is installed, within limits of time and memory.
 
-    LibreOffice converts it to docx. The other programs give text without headings. RTF and docx files that are named
-    ``.doc`` are read as such.
+    LibreOffice and msdoc2docx convert it to docx. The other programs give text without headings. RTF and docx files
+    that are named ``.doc`` are read as such.
     """
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):
-        yield from office.parse_docx(file)
+        yield from word.parse_docx(file)
     else:
         yield from _convert("doc", file)
 
@@ -80,7 +83,7 @@ def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
 def parse_ppt(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a PowerPoint file with LibreOffice or catppt, whichever is installed. Raises like :func:`parse_doc`."""
     if file.data.startswith(ZIP_MAGIC):
-        yield from office.parse_pptx(file)
+        yield from slides.parse_pptx(file)
     else:
         yield from _convert("ppt", file)
 
@@ -93,7 +96,11 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
     with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
         source = Path(folder) / f"document.{kind}"
         source.write_bytes(file.data)
-        if target:
+        if name == MODULE:
+            converted = source.with_suffix(f".{target}")
+            _run(name, [program, "-I", "-m", "doc2docx", str(source), "-o", str(converted)], source.parent)
+            output = converted.read_bytes()
+        elif target:
             output = _office_output(name, program, target, source)
         else:
             output = _run(name, [program, *_text_options(name), str(source)], source.parent)
@@ -102,9 +109,9 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
         text.add_paragraphs(0, len(text.lines))
         yield ParsedDocument(text.text, text.blocks, page_numbers=())
     elif kind == "doc":
-        yield from office.parse_docx(replace(file, data=output))
+        yield from word.parse_docx(replace(file, data=output))
     else:
-        yield from office.parse_pptx(replace(file, data=output))
+        yield from slides.parse_pptx(replace(file, data=output))
 
 
 def _office_output(name: str, program: str, target: str, source: Path) -> bytes:
@@ -133,10 +140,12 @@ def missing_converter(kind: str) -> str | None:
 def _converter(kind: str) -> tuple[str, str, str]:
     """Return the name and the path of the first program that is installed, and the format that it converts to."""
     for name, target in CONVERTERS[kind]:
-        if program := shutil.which(name):
+        program = shutil.which(name) if name != MODULE else sys.executable if is_installed("doc2docx") else None
+        if program:
             return name, program, target
+    extra = "the extra documents, " if kind == "doc" else ""
     others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
-    raise DocumentError(f"no converter for {kind} files: install LibreOffice, {others}, or save it as {kind}x")
+    raise DocumentError(f"no converter for {kind} files: install {extra}LibreOffice, {others}, or save it as {kind}x")
 
 
 def _text_options(name: str) -> tuple[str, ...]:

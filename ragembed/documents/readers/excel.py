@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 import struct
 from collections.abc import Iterator
@@ -14,27 +13,34 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.ooxml import (
+    NAMESPACES,
+    frame_text,
+    graphic_texts,
+    main_part,
+    optional,
+    shapes_of,
+    text_of,
+)
 from ragembed.documents.readers.package import ZipPackage, whole_number
-from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
+    WHOLE,
     SheetRow,
     date_text,
+    format_kind,
     number_text,
     rows_of_sheets,
     sheet_documents,
+    shown_number,
 )
 from ragembed.documents.readers.structure import LONGEST_TEXT, OLE_MAGIC, LimitExceededError
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
-DATE_FORMATS = frozenset({*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)})
-"""Numbers of the built-in formats for dates and times, in all languages."""
-DURATION_FORMAT = 46
-LONGEST_FORMAT = 255
-NOT_CODES = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]|General', re.IGNORECASE)
 DIGITS = "0123456789"
-DURATION = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
+RANGE = re.compile(r"([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)")
 ZIP_MAGIC = b"PK\x03\x04"
 XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError, TypeError, ValueError)
 """Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
@@ -45,7 +51,7 @@ def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
 
     A sheet that cannot be read is skipped with a warning.
     """
-    sheets = _Workbook(ZipPackage(file.data, "Excel file")).sheets()
+    sheets = _Workbook(ZipPackage(file.data, "Excel file", NAMESPACES), file.options).sheets()
     yield from sheet_documents(rows_of_sheets(sheets, file.options), file.options)
 
 
@@ -60,18 +66,20 @@ def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:
 class _Workbook:
     """The parts of an xlsx file."""
 
-    def __init__(self, package: ZipPackage) -> None:
+    def __init__(self, package: ZipPackage, options: ReadOptions) -> None:
         self._package = package
-        self._main = next(iter(package.related("", "officeDocument")), "xl/workbook.xml")
+        self._options = options
+        self._main = main_part(package, "xl/workbook.xml")
         root = package.tree(self._main)
         relations = package.relations(self._main)
         self._sheets: list[tuple[str, str]] = []
         for sheet in root.iter("sheet"):
             key = next((value for name, value in sheet.items() if name.endswith("}id")), "")
-            if key in relations and relations[key].kind == "worksheet":
-                self._sheets.append((sheet.get("name", ""), relations[key].target))
+            if key in relations and relations[key].kind in ("worksheet", "chartsheet"):
+                hidden = " (hidden sheet)" if sheet.get("state", "visible") != "visible" else ""
+                self._sheets.append((sheet.get("name", "") + hidden, relations[key].target))
         self._epoch_1904 = any(found.get("date1904") in ("1", "true") for found in root.iter("workbookPr"))
-        self._formats = self._date_formats()
+        self._formats = self._number_formats()
         self._strings = self._shared_strings()
 
     def sheets(self) -> Iterator[tuple[str, Iterator[SheetRow]]]:
@@ -82,8 +90,8 @@ class _Workbook:
     def _related(self, kind: str) -> str:
         return next(iter(self._package.related(self._main, kind)), "")
 
-    def _date_formats(self) -> dict[str, str]:
-        """Return ``date`` or ``duration`` for the styles of cells that display a number as such."""
+    def _number_formats(self) -> dict[str, tuple[str, int]]:
+        """Return the code and the number of the formats of cells that do not show a number with its digits alone."""
         part = self._related("styles")
         if not part:
             return {}
@@ -96,8 +104,9 @@ class _Workbook:
                 styles = []
             elif piece.tag == "xf":
                 styles.append(whole_number(piece.get("numFmtId", "")))
-        kinds = {number: _format_kind(number, codes.get(number, "")) for number in set(styles)}
-        return {str(at): kinds[number] for at, number in enumerate(styles) if kinds[number]}
+        formats = {number: codes.get(number, "") for number in set(styles)}
+        used = {number: (code, number) for number, code in formats.items() if format_kind(code, number)}
+        return {str(at): used[number] for at, number in enumerate(styles) if number in used}
 
     def _shared_strings(self) -> list[str]:
         part = self._related("sharedStrings")
@@ -115,7 +124,11 @@ class _Workbook:
         columns = _columns()
         comments = self._comments(part)
         number = 0
-        for piece in self._package.pieces(part, ("worksheet", "sheetData")):
+        for piece in self._package.pieces(part, ("worksheet", "sheetData", "mergeCells")):
+            if piece.tag == "mergeCell" and (match := RANGE.fullmatch(piece.get("ref", ""))):
+                left, right = columns.get(match[1], 0), columns.get(match[3], 0)
+                merged = ((whole_number(match[2]), whole_number(match[4]), left, right),)
+                yield SheetRow(sheet, name, number, merged=merged)
             if piece.tag != "row":
                 continue
             number = whole_number(piece.get("r", ""), number + 1)
@@ -131,13 +144,24 @@ class _Workbook:
             yield row
         for number, texts in sorted(comments.items()):
             yield SheetRow(sheet, name, number, comments=texts)
+        for drawing in self._package.related(part, "drawing"):
+            for root in optional(self._package, [drawing], self._options):
+                for anchor in root:
+                    shown = [*map(frame_text, shapes_of(anchor))]
+                    shown += graphic_texts(anchor, self._package, drawing, self._options)
+                    at = 1 + whole_number(anchor.findtext("from/row", ""), number - 1)
+                    yield SheetRow(sheet, name, at, drawings=tuple(filter(None, shown)))
 
     def _add_cell(self, row: SheetRow, column: int, cell: Element) -> None:
         kind = cell.get("t", "n")
         value = cell.findtext("v", "")
         if kind == "n":
-            if value:
-                self._add_number(row, column, value, self._formats.get(cell.get("s", "0")))
+            style = self._formats.get(cell.get("s", "0"))
+            if style is None:
+                row.add(column, value if WHOLE.fullmatch(value) else shown_number(value), is_number=True)
+            else:
+                text = shown_number(value, *style, epoch_1904=self._epoch_1904)
+                row.add(column, text, is_number=format_kind(*style) not in ("date", "duration"))
         elif kind == "s":
             at = whole_number(value, -1)
             row.add(column, self._strings[at] if 0 <= at < len(self._strings) else "")
@@ -150,17 +174,6 @@ class _Workbook:
             row.add(column, value.replace("T", " "))
         else:
             row.add(column, value)
-
-    def _add_number(self, row: SheetRow, column: int, value: str, shown: str | None) -> None:
-        try:
-            number = float(value)
-        except ValueError:
-            row.add(column, value)
-            return
-        if shown and math.isfinite(number):
-            row.add(column, date_text(number, epoch_1904=self._epoch_1904, duration=shown == "duration"))
-        else:
-            row.add(column, number_text(number), is_number=True)
 
     def _comments(self, part: str) -> dict[int, dict[int, str]]:
         """Return the comments of a sheet by row and column. Threads of comments replace their copies in old form."""
@@ -191,23 +204,14 @@ def _columns() -> dict[str, int]:
 
 def _rich_text(element: Element) -> str:
     """Return the text of a string or comment, without the pronunciation that East Asian strings can have."""
-    texts: list[str] = []
-    for child in element:
-        if child.tag in ("t", "text") and not len(child):
-            texts.append(child.text or "")
-        elif child.tag in ("r", "text"):
-            texts.append(_rich_text(child))
-    return "".join(texts)
-
-
-def _format_kind(number: int, code: str) -> str:
-    """Return ``date``, ``duration`` or an empty string for a number format."""
-    if not code:
-        return "" if number not in DATE_FORMATS else "duration" if number == DURATION_FORMAT else "date"
-    code = NOT_CODES.sub("", code[:LONGEST_FORMAT].split(";")[0])
-    if DURATION.search(code):
-        return "duration"
-    return "date" if re.search(r"[dmyhs]", code, re.IGNORECASE) else ""
+    if len(element) == 1 and element[0].tag == "t":
+        return element[0].text or ""
+    return text_of(
+        element,
+        lambda child: (
+            "" if child.tag == "rPh" else (child.text or "") if child.tag == "text" and not len(child) else None
+        ),
+    )
 
 
 def _xls_sheets(data: bytes) -> Iterator[tuple[str, Iterator[SheetRow]]]:
@@ -243,6 +247,7 @@ def _document_errors(xlrd: Any) -> Iterator[None]:
 def _xls_sheet_rows(xlrd: Any, book: Any, number: int, name: str) -> Iterator[SheetRow]:
     with _document_errors(xlrd):
         sheet = book.sheet_by_index(number - 1)
+    name += " (hidden sheet)" if sheet.visibility else ""
     comments: dict[int, dict[int, str]] = {}
     for (at, column), note in sheet.cell_note_map.items():
         comments.setdefault(at, {})[column] = note.text.strip()

@@ -11,9 +11,12 @@ from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.blobs import without_blobs
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder, scripts
+from ragembed.documents.readers.numbering import numeral
+from ragembed.documents.readers.package import whole_number
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
+from ragembed.documents.readers.structure import HeadingPath, Spans, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
 
 Attributes = dict[str, str]
@@ -49,6 +52,9 @@ PARAGRAPH_TAGS = frozenset((
 LABEL_CLASS = "admonition-title"
 LIST_TAGS = frozenset(("ul", "ol", "menu", "dir"))
 FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
+LIST_STYLE = re.compile(r"list-style(?:-type)?:\s*(lower|upper)-(alpha|latin|roman)")
+SCRIPTS = {"sup": RAISED, "sub": LOWERED}
+ENDS_FORMULA = PARAGRAPH_TAGS | LIST_TAGS | {*HEADING_TAGS, "table", "tr", "td", "th", "li", "dl", "pre"}
 LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
@@ -157,19 +163,25 @@ class _Inside:
 
     def __init__(self) -> None:
         self.tag = ""
-        self._depth = 0
-
-    def __bool__(self) -> bool:
-        return self._depth > 0
+        self.depth = 0
 
     def enter(self, tag: str) -> None:
-        self.tag, self._depth = tag, 1
+        self.tag, self.depth = tag, 1
 
     def start(self, tag: str) -> None:
-        self._depth += bool(self._depth) and tag == self.tag
+        self.depth += tag == self.tag
 
     def end(self, tag: str) -> None:
-        self._depth -= bool(self._depth) and tag == self.tag
+        self.depth -= tag == self.tag
+
+
+@dataclass
+class _List:
+    """An open numbered list: the number of the next item, the format of its numbers, and the step between them."""
+
+    number: int
+    kind: str
+    step: int
 
 
 class _Aside:
@@ -218,34 +230,34 @@ class _HtmlParser(HTMLParser):
         self._anchor = -1
         self._term = False
         self._definitions = 0
-        self._lists: list[int | None] = []
-        self._tables: list[bool] = []
-        self._cells: list[str] = []
-        self._cell_open = False
+        self._lists: list[_List | None] = []
+        self._tables: list[Spans | None] = []
+        self._cells: list[tuple[str, int, int]] = []
+        self._cell_open: tuple[int, int] | None = None
+        self._is_header = False
+        self._formula = FormulaBuilder()
+        self._has_formula = False
+        self._has_scripts = False
         self._row_line = 0
         self._pre: list[tuple[str, int]] | None = None
         self._asides: list[_Aside] = []
         self._in_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._dropped.start(tag)
-        if self._dropped:
+        if self._dropped.depth:
+            self._dropped.start(tag)
             return
         attributes = {name: value or "" for name, value in attrs}
         if self._is_dropped(tag, attributes):
             self._dropped.enter(tag)
             return
-        self._main.start(tag)
-        if not self._main and (tag in MAIN_TAGS or attributes.get("role") == "main"):
+        if self._main.depth:
+            self._main.start(tag)
+        elif tag in MAIN_TAGS or attributes.get("role") == "main":
             self._main.enter(tag)
-        if tag == "a":
-            self._in_link = True
-            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
-        elif tag == "title":
-            self._in_title = not self.title
-        elif tag == "meta":
-            self._add_meta(attributes)
-        elif tag == "pre":
+        if self._starts_inline(tag, attributes):
+            return
+        if tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
         elif tag == "br":
@@ -253,17 +265,42 @@ class _HtmlParser(HTMLParser):
         elif self._pre is None and not self._heading:
             self._start_block(tag, attributes)
 
+    def _starts_inline(self, tag: str, attributes: Attributes) -> bool:
+        """Handle a link, formula, title, property, or raised or lowered text. Return whether the tag is one."""
+        if self._formula and tag in ENDS_FORMULA:
+            self._end_formula("math")
+        if tag == "math" or self._formula:
+            self._formula.start(tag, attributes)
+            self._has_formula = True
+        elif tag == "a":
+            self._in_link = True
+            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
+        elif tag == "title":
+            self._in_title = not self.title
+        elif tag == "meta":
+            self._add_meta(attributes)
+        elif tag in SCRIPTS:
+            self._has_scripts = True
+            self.handle_data(SCRIPTS[tag])
+        else:
+            return False
+        return True
+
     def handle_endtag(self, tag: str) -> None:
-        dropped = bool(self._dropped)
-        self._dropped.end(tag)
-        if dropped:
+        if self._dropped.depth:
+            self._dropped.end(tag)
             return
-        self._main.end(tag)
+        if self._main.depth:
+            self._main.end(tag)
         if tag == "a":
             self._in_link = False
             self._end_anchor()
+        elif self._formula:
+            self._end_formula(tag)
         elif tag == "title":
             self._in_title = False
+        elif tag in SCRIPTS:
+            self.handle_data(LEVEL)
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:
@@ -274,12 +311,14 @@ class _HtmlParser(HTMLParser):
             self._end_element(tag)
 
     def handle_data(self, data: str) -> None:
-        if self._dropped:
+        if self._dropped.depth:
             return
         line = self.getpos()[0]
         if self._asides:
             self._asides[-1].add(data, self._in_link)
-        if self._in_title:
+        if self._formula:
+            self._formula.add(data)
+        elif self._in_title:
             self.title.append(data)
         elif self._pre is not None:
             first, *rest = data.split("\n")
@@ -310,6 +349,8 @@ class _HtmlParser(HTMLParser):
 
     def end_block(self) -> None:
         """End the current row, line and block."""
+        if self._formula:
+            self._end_formula("math")
         self._end_row()
         self._flush_line()
         kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
@@ -332,17 +373,25 @@ class _HtmlParser(HTMLParser):
         if not aside.is_menu:
             self.builder.add_blocks(inner.text, inner.blocks, inner.places)
 
+    def _end_formula(self, tag: str) -> None:
+        if text := self._formula.end(tag):
+            self.handle_data(text)
+
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:
             return False
         classes = frozenset(attributes.get("class", "").split())
-        if tag in NEVER_TEXT or (tag == "a" and "headerlink" in classes):
+        if (
+            tag in NEVER_TEXT
+            or (tag == "a" and "headerlink" in classes)
+            or ("katex-html" in classes and self._has_formula)
+        ):
             return True
         if not self._keep_quotes and tag == "blockquote" and (attributes.get("type") == "cite" or classes & QUOTES):
             return True
         if self._menu_tags is None:
             return False
-        if tag in self._menu_tags and not (self._main and tag != "nav"):
+        if tag in self._menu_tags and not (self._main.depth and tag != "nav"):
             return True
         return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
 
@@ -354,26 +403,26 @@ class _HtmlParser(HTMLParser):
             self._break()
         elif tag in PARAGRAPH_TAGS:
             self._break()
-            if tag == "aside" and self._menu_tags is not None and not self._main and not self._cell_open:
+            if tag == "aside" and self._menu_tags is not None and not self._main.depth and not self._cell_open:
                 self.end_block()
                 self._asides.append(_Aside(self.builder, self._path, _is_note(attributes)))
                 self.builder, self._path = TextBuilder(), self._path.copy()
             self._label = LABEL_CLASS in attributes.get("class", "").split()
         elif tag in LIST_TAGS:
             self._break()
-            self._lists.append(1 if tag == "ol" else None)
+            self._lists.append(_numbered(attributes) if tag == "ol" else None)
         elif tag == "li":
-            self._start_item()
+            self._start_item(attributes)
         elif tag in ("dl", "dt", "dd"):
             self._start_definition(tag, attributes)
         elif tag == "table":
             self.end_block()
             names = {attributes.get("role", ""), *attributes.get("class", "").split()}
-            self._tables.append(LAYOUT_TABLE.isdisjoint(names))
+            self._tables.append(Spans() if LAYOUT_TABLE.isdisjoint(names) else None)
         elif tag == "tr":
             self._end_row()
         elif tag in ("td", "th"):
-            self._start_cell()
+            self._start_cell(tag, attributes)
 
     def _end_element(self, tag: str) -> None:
         if self._cell_open and tag in FLAT_IN_CELLS:
@@ -402,12 +451,16 @@ class _HtmlParser(HTMLParser):
         elif tag in ("td", "th"):
             self._end_cell()
 
-    def _start_item(self) -> None:
+    def _start_item(self, attributes: Attributes) -> None:
         self._flush_line()
-        self._prefix = indent(len(self._lists) - 1) + "- "
-        if self._lists and (count := self._lists[-1]) is not None:
-            self._prefix = f"{self._prefix[:-2]}{count}. "
-            self._lists[-1] = count + 1
+        self._prefix = indent(len(self._lists) - 1)
+        numbers = self._lists[-1] if self._lists else None
+        if numbers is None:
+            self._prefix += "- "
+            return
+        number = whole_number(attributes.get("value", ""), numbers.number)
+        self._prefix += f"{numeral(numbers.kind, number)}. "
+        numbers.number = number + numbers.step
 
     def _start_definition(self, tag: str, attributes: Attributes) -> None:
         if tag == "dl":
@@ -453,33 +506,43 @@ class _HtmlParser(HTMLParser):
         else:
             self._flush_line()
 
-    def _flush_line(self) -> None:
+    def _take_words(self) -> str:
         text = one_line("".join(self._words))
         self._words = []
-        if text:
+        return scripts(text) if self._has_scripts else text
+
+    def _flush_line(self) -> None:
+        if text := self._take_words():
             self._lines.append((self._prefix + text, self._line))
             self._prefix = ""
 
-    def _start_cell(self) -> None:
+    def _start_cell(self, tag: str, attributes: Attributes) -> None:
         if self._in_table():
             self._end_cell()
-            self._cell_open = True
+            self._cell_open = 1, 1
+            if attributes:
+                columns, rows = attributes.get("colspan", ""), attributes.get("rowspan", "")
+                self._cell_open = whole_number(columns, 1), whole_number(rows, 1)
+            self._is_header = tag == "th" and (self._is_header or not self._cells)
         else:
             self._break()
 
     def _end_cell(self) -> None:
         if not self._cell_open:
             return
-        if self._words and not any(self._cells):
+        if self._words and not self._row_line:
             self._row_line = self._line
-        self._cells.append(one_line("".join(self._words)))
-        self._words, self._cell_open = [], False
+        self._cells.append((self._take_words(), *self._cell_open))
+        self._cell_open = None
 
     def _end_row(self) -> None:
         self._end_cell()
-        if any(self._cells):
-            self._lines.append((" | ".join(self._cells).rstrip(" |"), self._row_line))
-        self._cells = []
+        spans = self._tables[-1] if self._tables else None
+        if self._cells and spans is not None:
+            cells = spans.row(self._cells, is_header=self._is_header)
+            if self._row_line:
+                self._lines.append((" | ".join(cells).rstrip(" |"), self._row_line))
+        self._cells, self._row_line = [], 0
 
     def _end_heading(self) -> None:
         if not self._heading:
@@ -493,8 +556,19 @@ class _HtmlParser(HTMLParser):
 
     def _end_pre(self) -> None:
         if self._pre is not None:
-            self.builder.add(self._pre, "code", self._path.headings)
+            lines = [(scripts(text), line) for text, line in self._pre]
+            self.builder.add(lines, "code", self._path.headings)
         self._pre = None
+
+
+def _numbered(attributes: Attributes) -> _List:
+    style = LIST_STYLE.search(attributes.get("style", "").lower())
+    kind = attributes.get("type", "1")
+    if style:
+        kind = "i" if style[2] == "roman" else "a"
+        kind = kind.upper() if style[1] == "upper" else kind
+    is_reversed = "reversed" in attributes
+    return _List(whole_number(attributes.get("start", ""), 1), kind, -1 if is_reversed else 1)
 
 
 def _api_name(identifier: str, signature: str) -> str:

@@ -1,8 +1,8 @@
 """Zip packages with XML parts: the container of Office Open XML, OpenDocument and EPUB files.
 
 All sizes are checked while a part is unpacked, because the sizes that a package declares can be false. XML is parsed
-with the standard library: it never loads external resources, and parts with a document type declaration, which could
-define entities, are refused.
+with the standard library: it never loads external resources, and parts with declarations, which could define entities,
+are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import posixpath
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import cast
@@ -49,15 +49,29 @@ class Relation:
     target: str
 
 
+@dataclass(slots=True)
+class _Usage:
+    """What has been read of a package and of those inside it: unpacked bytes and XML elements."""
+
+    unpacked: int = 0
+    elements: int = 0
+
+
 class ZipPackage:
     """A zip package of the format ``kind``. The limits apply to all parts that are read from it together.
 
-    Data that is no zip file or is encrypted, and a part that is missing, damaged or too large, raise
+    ``namespaces`` has the prefix for the tags of each XML namespace of the format, which is empty for the main ones;
+    tags of other namespaces keep them. Without it, all tags are local names. ``outer`` is the package that contains
+    this one. Data that is no zip file or is encrypted, and a part that is missing, damaged or too large, raise
     :class:`DocumentError`.
     """
 
-    def __init__(self, data: bytes, kind: str) -> None:
+    def __init__(
+        self, data: bytes, kind: str, namespaces: Mapping[str, str] | None = None, outer: ZipPackage | None = None
+    ) -> None:
         self.kind = kind
+        self.outer = outer
+        self._namespaces = namespaces
         if data.startswith(OLE_MAGIC):
             raise DocumentError("encrypted, or in the Office format from before 2007")
         try:
@@ -70,8 +84,8 @@ class ZipPackage:
         self.names = {member.filename: member for member in members}
         if any(member.flag_bits & 1 for member in members):
             raise DocumentError("encrypted zip")
-        self._unpacked = 0
-        self._elements = 0
+        self._usage: _Usage = outer._usage if outer else _Usage()
+        self._relations: dict[str, dict[str, Relation]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -93,20 +107,20 @@ class ZipPackage:
             with self._archive.open(member) as file:
                 while chunk := file.read(_CHUNK):
                     size += len(chunk)
-                    self._unpacked += len(chunk)
+                    self._usage.unpacked += len(chunk)
                     self._check_size(name, size, member.compress_size)
                     yield chunk
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
             raise DocumentError(f"broken {self.kind}: {name!r} cannot be unpacked") from error
 
     def _check_size(self, name: str, size: int, packed: int) -> None:
-        if self._unpacked > LARGEST_PACKAGE:
+        if self._usage.unpacked > LARGEST_PACKAGE:
             raise LimitExceededError(f"unpacks to more than {LARGEST_PACKAGE:,} bytes of text parts")
         if size > RATIO_FROM and size > HIGHEST_RATIO * packed:
             raise LimitExceededError(f"{name!r} unpacks to more than {HIGHEST_RATIO} times its packed size")
 
     def tree(self, name: str) -> ET.Element:
-        """Return the root element of a small XML part. Tags have no namespaces. Raises like :meth:`pieces`."""
+        """Return the root element of a small XML part. Raises like :meth:`pieces`."""
         (root,) = self.pieces(name, ())
         return root
 
@@ -114,23 +128,28 @@ class ZipPackage:
         """Yield the elements of an XML part, so that only one is in memory at a time.
 
         An element is a container if its tag is in ``containers`` and all its ancestors are containers. A container is
-        yielded at its start, without content; each other child of a container is yielded as a complete tree. Tags have
-        no namespaces. A part that is malformed or declares a document type raises :class:`DocumentError`.
+        yielded at its start, without content; each other child of a container is yielded as a complete tree. A part
+        that is malformed or has declarations raises :class:`DocumentError`.
         """
-        reader = _PieceReader(name, containers)
+        reader = _PieceReader(name, containers, self._namespaces)
         try:
             for chunk in _without_dtd(self.chunks(name), name):
                 yield from reader.feed(chunk)
-                if self._elements + reader.elements > MOST_ELEMENTS:
+                if self._usage.elements + reader.elements > MOST_ELEMENTS:
                     raise LimitExceededError(f"more than {MOST_ELEMENTS:,} XML elements")
             yield from reader.close()
         except (ET.ParseError, expat.ExpatError, LookupError, ValueError) as error:
             raise DocumentError(f"broken {self.kind}: {name!r} is malformed: {error}") from error
         finally:
-            self._elements += reader.elements
+            self._usage.elements += reader.elements
 
     def relations(self, name: str) -> dict[str, Relation]:
         """Return the relations of a part by id, or of the package for ``name=""``. External targets are left out."""
+        if name not in self._relations:
+            self._relations[name] = self._read_relations(name)
+        return self._relations[name]
+
+    def _read_relations(self, name: str) -> dict[str, Relation]:
         folder, base = posixpath.split(name)
         part = posixpath.join(folder, "_rels", f"{base}.rels")
         if part not in self:
@@ -153,9 +172,10 @@ class ZipPackage:
 class _PieceReader:
     """Parses one XML part incrementally, and keeps only the piece that is not complete yet."""
 
-    def __init__(self, name: str, containers: Collection[str]) -> None:
+    def __init__(self, name: str, containers: Collection[str], namespaces: Mapping[str, str] | None) -> None:
         self.elements = 0
         self._name = name
+        self._namespaces = namespaces
         self._containers = containers
         self._parser: ET.XMLPullParser[ET.Element] = ET.XMLPullParser(events=("start", "end"))
         self._open: list[ET.Element] = []
@@ -185,7 +205,7 @@ class _PieceReader:
         yield from self._complete()
 
     def _complete(self) -> Iterator[ET.Element]:
-        """Yield the containers that begin and the pieces that end, and shorten tags to their local names."""
+        """Yield the containers that begin and the pieces that end, and shorten tags."""
         events = cast("Iterator[tuple[str, ET.Element]]", self._parser.read_events())
         for event, element in events:
             if event == "start":
@@ -223,9 +243,11 @@ class _PieceReader:
                 self._open[-1].remove(element)
 
     def _new_name(self, tag: str) -> str:
-        local = self._local[tag] = tag.rpartition("}")[2]
+        namespace, _, local = tag.rpartition("}")
+        prefix = "" if self._namespaces is None or not namespace else self._namespaces.get(namespace[1:])
+        self._local[tag] = tag if prefix is None else prefix + local
         self._check_names()
-        return local
+        return self._local[tag]
 
     def _new_attributes(self, names: Iterable[str]) -> None:
         self._attributes.update(names)
@@ -237,14 +259,18 @@ class _PieceReader:
 
 
 def _without_dtd(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield the chunks, after checking that no document type is declared before the first element."""
+    """Yield the chunks, after checking that a document type before the first element has no declarations of its own.
+
+    Nothing loads the file that a document type names, such as ``office.dtd`` in old OpenDocument files.
+    """
     guard = expat.ParserCreate()
     started: list[str] = []
 
-    def refuse(*_: object) -> None:
-        raise LimitExceededError(f"{name!r} declares a document type (DTD), which could define entities")
+    def check(_name: str, _system: str | None, _public: str | None, has_declarations: bool) -> None:
+        if has_declarations:
+            raise LimitExceededError(f"{name!r} declares a document type (DTD), which could define entities")
 
-    guard.StartDoctypeDeclHandler = refuse
+    guard.StartDoctypeDeclHandler = check
     guard.StartElementHandler = lambda tag, _: started.append(tag)
     for chunk in chunks:
         if not started:
@@ -260,6 +286,12 @@ def attribute(element: ET.Element, name: str, default: str = "") -> str:
         if key == name or key.endswith(f"}}{name}"):
             return value
     return default
+
+
+def value_of(element: ET.Element | None, name: str, default: str = "") -> str:
+    """Return the attribute ``val`` of a child, in which Office keeps properties."""
+    child = None if element is None else element.find(name)
+    return default if child is None else attribute(child, "val", default)
 
 
 def whole_number(text: str, default: int = 0) -> int:

@@ -187,8 +187,12 @@ def core_properties(roots: Iterable[Element]) -> dict[str, str]:
     """Return the properties of an Office or OpenDocument file, from the elements of its part with the properties."""
     found: dict[str, str] = {}
     for root in roots:
+        values: dict[str, list[str]] = {}
+        for element in root.iter():
+            local = element.tag.rpartition("}")[2].removeprefix("dc-")
+            values.setdefault(local, []).append(one_line("".join(element.itertext())))
         for tag, name in CORE.items():
-            texts = [one_line("".join(element.itertext())) for element in root.iter(tag)]
+            texts = values.get(tag, [])
             if (text := ", ".join(filter(None, texts))) and not OF_PROGRAMS.fullmatch(text):
                 found.setdefault(name, text)
     return found

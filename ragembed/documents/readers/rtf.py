@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, scripts
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OutlineBuilder, comment_label, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -39,10 +40,13 @@ SKIPPED = frozenset(
     }
 )
 """Groups without text of the document."""
-NOTES = frozenset({"footnote", "annotation", "shptxt", "header", "headerf", "headerl", "headerr"}) | {
-    "footer", "footerf", "footerl", "footerr",
-}  # fmt: skip
-OPENED = SKIPPED | NOTES | {"fonttbl", "stylesheet", "title", "info", "listtext", "pntext"}
+SCRIPTS = {"super": RAISED, "sub": LOWERED, "nosupersub": "", "up": RAISED, "dn": LOWERED}
+LABELS = frozenset({"listtext", "pntext"})
+NOTES = LABELS | {
+    *("footnote", "annotation", "shptxt", "header", "headerf", "headerl", "headerr"),
+    *("footer", "footerf", "footerl", "footerr"),
+}
+OPENED = SKIPPED | NOTES | {"fonttbl", "stylesheet", "title", "info"}
 """Words that begin a group with text of its own. Unknown ones begin with ``\\*``."""
 CHARSETS = {
     2: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gbk", 136: "big5", 161: "cp1253", 162: "cp1254",
@@ -59,6 +63,7 @@ class _Group:
     codec: str = "cp1252"
     skip: int = 1
     hidden: bool = False
+    mark: str = ""
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
@@ -96,7 +101,7 @@ class _RtfFile:
         self._styles: dict[int, str] = {}
         self._style = 0
         self._outline = -1
-        self._listed = False
+        self._label = ""
         self._in_table = False
         self._cells: list[str] = []
         self._furniture: dict[str, None] = {}
@@ -148,13 +153,18 @@ class _RtfFile:
 
     def _add(self, text: str) -> None:
         self._flush()
-        if self._group.sink is not None and not self._group.hidden:
-            self._group.sink.append(text)
+        if not self._group.hidden:
+            self._append(text)
 
     def _flush(self) -> None:
-        if self._bytes and self._group.sink is not None:
-            self._group.sink.append(self._bytes.decode(self._group.codec, "replace"))
+        if self._bytes:
+            self._append(self._bytes.decode(self._group.codec, "replace"))
         self._bytes.clear()
+
+    def _append(self, text: str) -> None:
+        mark = self._group.mark
+        if self._group.sink is not None:
+            self._group.sink.append(f"{mark}{text}{LEVEL}" if mark else text)
 
     def _begin(self) -> None:
         if len(self._stack) >= DEEPEST_GROUP:
@@ -171,24 +181,28 @@ class _RtfFile:
         self._group = self._stack.pop()
         if not ended.opens or ended.sink is None:
             return
-        text = well_formed("".join(ended.sink)).strip()
-        if ended.opens == "title":
+        text = scripts(well_formed("".join(ended.sink))).strip()
+        if ended.opens in LABELS and self._group.sink is self._body:
+            self._label = f"{text} " if any(map(str.isalnum, text)) else "- "
+        elif ended.opens in NOTES:
+            self._add_note(ended.opens, text)
+        elif ended.opens == "title":
             self.title = one_line(text)
         elif ended.opens == "atnauthor":
             self._author = text
-        elif ended.opens == "annotation":
-            self.builder.add_note(text, comment_label(self._author))
-            self._author = ""
-        elif ended.opens == "footnote":
-            self.builder.add_note(text, "Note")
-        elif ended.opens == "shptxt":
-            self.builder.add_note(text)
         elif ended.opens == "stylesheet":
             for line in text.split("\0"):
                 number, _, name = line.partition("\1")
                 if number.isdecimal():
                     self._styles[int(number)] = one_line(name.split(";")[0])
-        elif any(letter.isalpha() for letter in text):
+
+    def _add_note(self, kind: str, text: str) -> None:
+        if kind == "annotation":
+            self.builder.add_note(text, comment_label(self._author))
+            self._author = ""
+        elif kind in ("footnote", "shptxt"):
+            self.builder.add_note(text, "Note" if kind == "footnote" else "")
+        elif kind not in LABELS and any(letter.isalpha() for letter in text):
             self._furniture[text] = None
 
     def _symbol(self, symbol: str) -> None:
@@ -225,7 +239,6 @@ class _RtfFile:
         group = self._group
         if group.sink is None and word != "shptxt":
             return
-        self._listed |= word in ("listtext", "pntext") and group.sink is self._body
         if word == "stylesheet":
             self._group = replace(group, sink=self._style_sheet, opens=word)
         elif word in NOTES or word in ("title", "atnauthor"):
@@ -254,7 +267,9 @@ class _RtfFile:
         elif word in ("v", "deleted"):
             self._group = replace(group, hidden=number != 0)
         elif word == "plain":
-            self._group = replace(group, hidden=False, codec=self._codec)
+            self._group = replace(group, hidden=False, codec=self._codec, mark="")
+        elif word in SCRIPTS:
+            self._group = replace(group, mark=SCRIPTS[word] if number != 0 else "")
         elif word == "s" and group.sink is self._style_sheet:
             group.sink.append(f"\0{value}\1")
         elif group.sink is self._body:
@@ -262,15 +277,13 @@ class _RtfFile:
 
     def _paragraph_property(self, word: str, value: int) -> None:
         if word == "pard":
-            self._style, self._outline, self._listed, self._in_table = 0, -1, False, False
+            self._style, self._outline, self._in_table = 0, -1, False
         elif word == "s":
             self._style = value
         elif word == "outlinelevel":
             self._outline = value
         elif word == "intbl":
             self._in_table = True
-        elif word == "ls":
-            self._listed |= value > 0
 
     def _end_of(self, word: str) -> None:
         """End a paragraph, cell or row. In notes, all of them are line breaks."""
@@ -286,9 +299,11 @@ class _RtfFile:
             self._end_paragraph()
 
     def _take(self) -> str:
-        text = well_formed("".join(self._body)).strip()
+        """Return the text of a paragraph or cell, with the number or dash of its list."""
+        text = scripts(well_formed("".join(self._body))).strip()
+        label, self._label = self._label, ""
         self._body.clear()
-        return text
+        return label + text if text else ""
 
     def _end_row(self) -> None:
         if self._cells:
@@ -304,9 +319,9 @@ class _RtfFile:
         heading = HEADING_STYLE.match(name)
         level = int(heading[1]) if heading else 0 if name == "Title" else self._outline + 1
         if text and (name == "Title" or 0 < level < 10):
-            self.builder.add_heading(level, text)
+            self.builder.add_heading(level, text.removeprefix("- "))
         else:
-            self.builder.add_paragraph(f"- {text}" if text and self._listed else text)
+            self.builder.add_paragraph(text)
 
 
 def _codec(name: str, default: str) -> str:

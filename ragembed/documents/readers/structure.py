@@ -9,6 +9,7 @@ from typing import Any
 from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.documents.readers.blobs import without_blobs
+from ragembed.documents.readers.formulas import scripts
 from ragembed.errors import DocumentError
 
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
@@ -196,7 +197,7 @@ class Paragraphs:
 
     def take_words(self) -> str:
         """Return the words of the current line and remove them."""
-        text = one_line("".join(self._words))
+        text = scripts(one_line("".join(self._words)))
         self._words = []
         return text
 
@@ -273,6 +274,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+MOST_SPANNED = 1_000
+"""Maximum number of rows or columns of a cell, as in browsers for columns."""
+MOST_REPEATED = 1_000_000
+"""Maximum number of characters that are repeated for the cells of a table that span several rows."""
 LONGEST_TEXT = 20_000_000
 """Maximum number of characters of a document. Repeated cells make a text longer than the file."""
 
@@ -320,6 +325,13 @@ class OutlineBuilder(TextBuilder):
         self._rows.append(row)
         self._table_notes += self._take_notes()
 
+    def add_document(self, document: ParsedDocument) -> None:
+        """Add the blocks of a document below the open headings."""
+        self.end_table()
+        for block in document.blocks:
+            headings = (*self.headings.headings, *block.headings)
+            self._add(document.text[block.start : block.end], block.kind, headings)
+
     def end_table(self) -> None:
         """Add the table whose rows have been added, if there is one, and the notes that belong to it."""
         if self._rows:
@@ -354,6 +366,48 @@ class OutlineBuilder(TextBuilder):
         self._characters += len(text)
         if self._characters > LONGEST_TEXT:
             raise LimitExceededError(f"longer than {LONGEST_TEXT:,} characters")
+
+
+class Spans:
+    """Places the cells of a table row by row. A cell that spans rows is repeated in each of them.
+
+    In a header, a cell that spans columns is repeated too, because it belongs to each of them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[str, int]] = {}
+        self._room = MOST_REPEATED
+
+    def row(self, cells: Sequence[tuple[str, int, int]], *, is_header: bool = False) -> list[str]:
+        """Return the texts of a row. ``cells`` are text, columns and rows of the cells that begin in it."""
+        if not self._open and all(cell[1] == cell[2] == 1 for cell in cells):
+            return [text for text, _, _ in cells]
+        texts: dict[int, str] = {}
+        column = 0
+        below: dict[int, tuple[str, int]] = {}
+        for text, columns, rows in cells:
+            while column in self._open:
+                column += 1
+            columns, rows = max(1, min(columns, MOST_SPANNED)), min(rows, MOST_SPANNED)
+            for at in range(column, column + columns):
+                if at == column or is_header:
+                    texts[at] = self._repeated(text, at > column)
+                if rows > 1:
+                    below[at] = (text if at in texts else "", rows - 1)
+            column += columns
+        for at, (text, rows) in self._open.items():
+            if text:
+                texts[at] = self._repeated(text, True)
+            if rows > 1:
+                below[at] = (text, rows - 1)
+        self._open = below
+        if len(texts) > 1 and len(set(texts.values())) == 1 and is_header:
+            return list(texts.values())[:1]
+        return [texts[at] for at in sorted(texts)]
+
+    def _repeated(self, text: str, again: bool) -> str:
+        self._room -= len(text) + 1 if again else 0
+        return text if self._room >= 0 or not again else ""
 
 
 def comment_label(author: str) -> str:

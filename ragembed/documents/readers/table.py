@@ -6,9 +6,10 @@ import csv
 import io
 import json
 import math
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, groupby, islice, repeat
 from typing import Any
 
 from ragembed.documents.model import Block, ParsedDocument
@@ -18,6 +19,10 @@ from ragembed.documents.readers.structure import well_formed
 from ragembed.errors import ConfigError, DocumentError
 
 DELIMITERS = ",;\t|"
+HEADER_WITHIN = 20
+"""The header is one of this number of first rows."""
+EXCEL_HINT = re.compile(r"\s*sep=(.)[ \t]*\n", re.IGNORECASE)
+"""The line that tells Excel the delimiter."""
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
 DEEPEST = 200
 """Maximum nesting of a record. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
@@ -29,17 +34,27 @@ _FIELD_LIMIT_LOCK = threading.Lock()
 
 
 def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a csv or tsv file with a header. The suffix identifies tsv; the header gives the delimiter of csv."""
+    """Read a csv or tsv file. The suffix identifies tsv; the first rows give the delimiter and the header of csv.
+
+    The rows above the header, such as a title, are a document of their own.
+    """
     text = file.text
-    rows = _rows(text, "\t" if file.suffix in (".tsv", ".tab") else _delimiter(text))
-    _, names = next(rows, (0, []))
-    if not any(names):
+    delimiter = "\t" if file.suffix in (".tsv", ".tab") else _delimiter(text, file.options)
+    rows = _rows(text, delimiter)
+    first = list(islice(rows, HEADER_WITHIN))
+    if EXCEL_HINT.match(text):
+        del first[0]
+    at = _header_position(first, file.options) or 0
+    if not first or not any(first[at][1]):
         raise DocumentError("no header in its first line: expected column names")
-    header = header_names(names)
+    above = {line: text for line, cells in first[:at] if (text := " | ".join(filter(None, map(str.strip, cells))))}
+    if document := _document([*above.values()], [*above], None, {}):
+        yield document
+    header = header_names(first[at][1])
     check_columns(file.options, header)
     labelled = has_labels(header, file.options)
     too_long = 0
-    for line, cells in rows:
+    for line, cells in chain(first[at + 1 :], rows):
         too_long += len(cells) > len(header)
         document = row_document(zip(header, cells, strict=False), line, file.options, labelled=labelled)
         if document is not None:
@@ -74,9 +89,36 @@ def parse_json_lines(file: RawFile) -> Iterator[ParsedDocument]:
         file.options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
 
 
-def _delimiter(text: str) -> str:
+def _delimiter(text: str, options: ReadOptions) -> str:
+    """Return the delimiter that is most frequent in the first line, or below it if that line is no header with it."""
+    if hint := EXCEL_HINT.match(text):
+        return hint[1]
     header = text.lstrip("\n").split("\n", 1)[0]
-    return max(DELIMITERS, key=header.count)
+    usual = max(DELIMITERS, key=header.count)
+    best, longest = usual, (0, 0)
+    for delimiter in (usual, *DELIMITERS):
+        rows = list(islice(_rows(text, delimiter), HEADER_WITHIN))
+        if delimiter == usual and header.count(usual) and _header_position(rows, options) == 0:
+            return usual
+        widths = [(len(list(run)), width) for width, run in groupby(len(cells) for _, cells in rows) if width > 1]
+        if widths and max(widths) > longest:
+            best, longest = delimiter, max(widths)
+    return best
+
+
+def _header_position(rows: Sequence[tuple[int, list[str]]], options: ReadOptions) -> int | None:
+    """Return the index of the row with the named columns, else of the first one above rows with as many cells."""
+    named = set(options.named_columns())
+    for at, (_, cells) in enumerate(rows):
+        if named and named <= set(header_names(cells)):
+            return at
+    sizes = [sum(map(bool, map(str.strip, cells))) for _, cells in rows]
+    width = max((size for size in sizes if sizes.count(size) > 1), default=0)
+    for at, (_, cells) in enumerate(rows[:-1]):
+        fitting = sum(len(below) == len(cells) for _, below in rows[at:])
+        if 3 * sizes[at] >= 2 * width and 5 * fitting >= 4 * (len(rows) - at):
+            return at
+    return None
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:

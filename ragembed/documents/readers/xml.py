@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import html, source
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import Paragraphs, TextBuilder, indent, one_line
 from ragembed.errors import DocumentError
@@ -83,8 +84,8 @@ PARAGRAPHS = frozenset((
     "funding-group", "fn", "footnote", "label", "trans", "quote", "cit", "variablelist", "callout", "titleStmt",
     "dlterm", "cmd", "context", "prereq", "result", "links",
 )) - {"quote", "label"}  # fmt: skip
-HIDDEN = frozenset(("indexterm", "alternatives", "object-id", "graphic", "inline-graphic"))
-CLOSE_UP = frozenset(("sub", "sup", "subscript", "superscript"))
+HIDDEN = frozenset(("indexterm", "object-id", "graphic", "inline-graphic"))
+CLOSE_UP = {"sub": LOWERED, "subscript": LOWERED, "sup": RAISED, "superscript": RAISED}
 PICTURES = frozenset(("svg",))
 """Root elements of files without text apart from that of their elements."""
 UNSEEN = frozenset(("style", "script", "metadata"))
@@ -220,18 +221,23 @@ class _Article:
         self._listing: list[tuple[str, int]] | None = None
         self._adjacent = False
         self._link = ""
+        self._formula = FormulaBuilder()
 
     def start(self, name: str, attributes: dict[str, str], line: int) -> None:
         self._open.append(name)
         if name in LINKS:
             self._link = next((value for value in attributes.values() if value.startswith(("http:", "https:"))), "")
-        if self._hidden or name in HIDDEN:
+        if self._hidden or name in HIDDEN or (name == "tex-math" and self._open[-2:-1] == ["alternatives"]):
             self._hidden += 1
+        elif name == "math" or self._formula:
+            self._formula.start(name, attributes)
+        elif name in CLOSE_UP:
+            self.add(CLOSE_UP[name], line)
         elif self._listing is None:
             self._start_block(name, line)
 
     def _start_block(self, name: str, line: int) -> None:
-        if self._adjacent and name not in CLOSE_UP:
+        if self._adjacent:
             self._text.add(" ", line)
         self._adjacent = False
         if name in SECTIONS:
@@ -261,6 +267,11 @@ class _Article:
     def end(self, name: str, line: int) -> None:
         if self._hidden:
             self._hidden -= 1
+        elif self._formula:
+            if text := self._formula.end(name):
+                self.add(text, line)
+        elif name in CLOSE_UP:
+            self.add(LEVEL, line)
         elif self._listing is None:
             self._end_element(name, line)
         elif name in LISTINGS:
@@ -292,6 +303,9 @@ class _Article:
 
     def add(self, text: str, line: int) -> None:
         if self._hidden:
+            return
+        if self._formula:
+            self._formula.add(text)
             return
         self._adjacent = False
         self._link = ""
