@@ -35,9 +35,10 @@ def scripts(text: str) -> str:
 def _script(match: re.Match[str]) -> str:
     start, end = match.span()
     inner = match[0].translate(WITHOUT_MARKS).strip()
-    before = match.string[max(0, start - 8) : start].translate(WITHOUT_MARKS)[-1:]
+    above = match.string[max(0, start - 8) : start].translate(WITHOUT_MARKS)
+    before = above[-1:]
     after = match.string[end : end + 1]
-    if not inner or before in ("", "\n"):
+    if not inner or not before or (before.isspace() and not above.rstrip()[-1:].isdigit()):
         return inner
     apart = " " if after.isalnum() else ""
     if match[0][0] == LOWERED:

@@ -255,18 +255,9 @@ class _HtmlParser(HTMLParser):
             self._main.start(tag)
         elif tag in MAIN_TAGS or attributes.get("role") == "main":
             self._main.enter(tag)
-        if self._starts_inline(tag, attributes):
-            return
-        if tag == "pre":
-            self.end_block()
-            self._pre = [("", self.getpos()[0])]
-        elif tag == "br":
-            self._line_break()
-        elif self._pre is None and not self._heading:
-            self._start_block(tag, attributes)
+        self._start(tag, attributes)
 
-    def _starts_inline(self, tag: str, attributes: Attributes) -> bool:
-        """Handle a link, formula, title, property, or raised or lowered text. Return whether the tag is one."""
+    def _start(self, tag: str, attributes: Attributes) -> None:
         if self._formula and tag in ENDS_FORMULA:
             self._end_formula("math")
         if tag == "math" or self._formula:
@@ -275,16 +266,20 @@ class _HtmlParser(HTMLParser):
         elif tag == "a":
             self._in_link = True
             self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
-        elif tag == "title":
-            self._in_title = not self.title
         elif tag == "meta":
             self._add_meta(attributes)
+        elif tag == "title":
+            self._in_title = not self.title
         elif tag in SCRIPTS:
             self._has_scripts = True
             self.handle_data(SCRIPTS[tag])
-        else:
-            return False
-        return True
+        elif tag == "pre":
+            self.end_block()
+            self._pre = [("", self.getpos()[0])]
+        elif tag == "br":
+            self._line_break()
+        elif self._pre is None and not self._heading:
+            self._start_block(tag, attributes)
 
     def handle_endtag(self, tag: str) -> None:
         if self._dropped.depth:
@@ -292,11 +287,11 @@ class _HtmlParser(HTMLParser):
             return
         if self._main.depth:
             self._main.end(tag)
-        if tag == "a":
+        if self._formula:
+            self._end_formula(tag)
+        elif tag == "a":
             self._in_link = False
             self._end_anchor()
-        elif self._formula:
-            self._end_formula(tag)
         elif tag == "title":
             self._in_title = False
         elif tag in SCRIPTS:
@@ -361,6 +356,10 @@ class _HtmlParser(HTMLParser):
         self.builder.add(self._lines, kind, headings, self._last_line)
         self._lines, self._signature, self._term = [], None, False
 
+    def _end_formula(self, tag: str) -> None:
+        if text := self._formula.end(tag):
+            self.handle_data(text)
+
     def end_asides(self) -> None:
         """End the asides that have no end tag."""
         while self._asides:
@@ -372,10 +371,6 @@ class _HtmlParser(HTMLParser):
         self.builder, self._path = aside.above, aside.path
         if not aside.is_menu:
             self.builder.add_blocks(inner.text, inner.blocks, inner.places)
-
-    def _end_formula(self, tag: str) -> None:
-        if text := self._formula.end(tag):
-            self.handle_data(text)
 
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:

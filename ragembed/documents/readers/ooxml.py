@@ -10,7 +10,6 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, formula, scripts
 from ragembed.documents.readers.numbering import numeral
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
-from ragembed.documents.readers.properties import core_properties
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.spreadsheet import shown_number
 from ragembed.documents.readers.structure import LimitExceededError, indent, one_line
@@ -34,7 +33,9 @@ NAMESPACES = {
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "",
     "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx-",
     "urn:schemas-microsoft-com:vml": "v-",
-    "http://purl.org/dc/elements/1.1/": "dc-",
+    "http://schemas.openxmlformats.org/package/2006/metadata/core-properties": "",
+    "http://purl.org/dc/elements/1.1/": "",
+    "http://purl.org/dc/terms/": "",
 }
 """The namespaces of the standard, in its transitional and its strict form, and of extensions."""
 NUMBER_FORMAT = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)(Period|ParenR|ParenBoth|Plain)")
@@ -49,11 +50,6 @@ FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|svg|[ew]mf|tiff?)\Z", re.IGNO
 def main_part(package: ZipPackage, usual: str) -> str:
     """Return the name of the main part of a package."""
     return next(iter(package.related("", "officeDocument")), usual)
-
-
-def office_properties(package: ZipPackage, options: ReadOptions) -> dict[str, str]:
-    """Return the document properties. Broken properties are a warning."""
-    return core_properties(optional(package, package.related("", "core-properties"), options))
 
 
 def optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:

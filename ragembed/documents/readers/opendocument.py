@@ -11,7 +11,7 @@ from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, formula,
 from ragembed.documents.readers.numbering import Counters, ListLevel
 from ragembed.documents.readers.ooxml import optional, picture_text
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
-from ragembed.documents.readers.properties import core_properties, with_properties
+from ragembed.documents.readers.properties import core_properties, with_metadata, with_properties
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, sheet_documents, shown_number
 from ragembed.documents.readers.structure import OutlineBuilder, Spans, comment_label, one_line
@@ -21,11 +21,14 @@ CONTENT = "content.xml"
 MANIFEST = "META-INF/manifest.xml"
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:{}:1.0"
 NAMESPACES = {
-    **{_OASIS.format(name): "" for name in ("office", "text", "table", "drawing", "presentation", "style", "manifest")},
+    **{
+        _OASIS.format(name): ""
+        for name in ("office", "text", "table", "drawing", "presentation", "style", "manifest", "meta")
+    },
     "http://openoffice.org/2009/office": "",
     _OASIS.format("svg-compatible"): "svg-",
     _OASIS.format("chart"): "chart-",
-    "http://purl.org/dc/elements/1.1/": "dc-",
+    "http://purl.org/dc/elements/1.1/": "",
     "http://www.w3.org/1998/Math/MathML": "math-",
 }
 ROW_GROUPS = frozenset({"table-rows", "table-row-group"})
@@ -80,7 +83,8 @@ def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
 
 def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of a spreadsheet. Equal rows that follow each other, which the format joins, are read once."""
-    yield from sheet_documents(_sheet_rows(_OpenDocument(file)), file.options)
+    reading = _OpenDocument(file)
+    yield from with_metadata(sheet_documents(_sheet_rows(reading), file.options), reading.properties())
 
 
 class _OpenDocument:
@@ -99,11 +103,14 @@ class _OpenDocument:
         self._lists: dict[str, Counters] = {}
         self._outline = Counters({})
         self._spans = Spans()
-        for root in optional(self.package, [name for name in ("styles.xml",) if name in self.package], file.options):
+        for root in self._optional("styles.xml"):
             for group in root:
                 if group.tag in ("styles", "automatic-styles"):
                     for style in group:
                         self._add_style(style)
+
+    def _optional(self, part: str) -> list[Element]:
+        return optional(self.package, [part] if part in self.package else [], self._options)
 
     def pieces(self, containers: Iterable[str]) -> Iterator[Element]:
         """Yield the pieces of the content, apart from its styles."""
@@ -130,9 +137,7 @@ class _OpenDocument:
 
     def properties(self) -> dict[str, str]:
         """Return the document properties. Broken properties are a warning."""
-        return core_properties(
-            optional(self.package, [name for name in ("meta.xml",) if name in self.package], self._options)
-        )
+        return core_properties(self._optional("meta.xml"))
 
     def add(self, element: Element, label: str = "") -> None:
         """Add a heading, paragraph, list, row, shape or group. Other elements have no text, such as tracked changes."""
@@ -152,7 +157,7 @@ class _OpenDocument:
         elif tag == "table-row":
             self._add_row(element)
         elif tag == "annotation":
-            self.builder.add_note(self.plain(element), comment_label(element.findtext("dc-creator", "")))
+            self.builder.add_note(self.plain(element), comment_label(element.findtext("creator", "")))
         elif tag in ("section", "text-box", "g", "bibliography", "index-body") or tag in SHAPES:
             self._add_objects(element)
             for child in element:
@@ -221,7 +226,7 @@ class _OpenDocument:
         for child in shape:
             if child.tag == "object":
                 part = f"{attribute(child, 'href').removeprefix('./')}/{CONTENT}"
-                yield from optional(self.package, [part] if part in self.package else [], self._options)
+                yield from self._optional(part)
                 yield from child.iterfind("math-math")
 
     def _chart_lines(self, root: Element) -> Iterator[str]:

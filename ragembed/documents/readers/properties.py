@@ -198,6 +198,13 @@ def core_properties(roots: Iterable[Element]) -> dict[str, str]:
     return found
 
 
+def with_metadata(documents: Iterable[ParsedDocument], properties: Mapping[Any, Any]) -> Iterator[ParsedDocument]:
+    """Yield the documents of the rows of a file with its properties as metadata, unless a column has the name."""
+    kept = plain(properties)
+    for document in documents:
+        yield replace(document, metadata={**kept, **document.metadata}) if kept else document
+
+
 def with_properties(document: ParsedDocument, properties: Mapping[Any, Any]) -> ParsedDocument:
     """Return the document with properties as metadata, and with a first block of those that its text may lack."""
     kept = plain(properties)

@@ -66,7 +66,7 @@ READERS = (
     Reader("rtf", 2, (".rtf",), _in("rtf")),
     Reader("odt", 3, (".odt", ".ott"), _in("opendocument", "parse_odt")),
     Reader("odp", 3, (".odp", ".otp"), _in("opendocument", "parse_odp")),
-    Reader("ods", 3, (".ods", ".ots"), _in("opendocument", "parse_ods")),
+    Reader("ods", 4, (".ods", ".ots"), _in("opendocument", "parse_ods")),
     Reader("epub", 2, (".epub",), _in("epub")),
     Reader("xml", 2, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),

@@ -11,13 +11,12 @@ from ragembed.documents.readers.ooxml import (
     frame_text,
     graphic_texts,
     main_part,
-    office_properties,
     optional,
     shapes_of,
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
-from ragembed.documents.readers.properties import with_properties
+from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import (
     LimitExceededError,
@@ -62,7 +61,7 @@ def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
         raise DocumentError(broken[0])
     if broken:
         file.options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
-    properties = office_properties(package, file.options)
+    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
     if properties.get("title") == "PowerPoint Presentation":
         del properties["title"]
     document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)

@@ -14,9 +14,9 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import rtf
 from ragembed.documents.readers.numbering import WordLists
-from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, main_part, office_properties, optional, text_of
+from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, main_part, optional, text_of
 from ragembed.documents.readers.package import ZipPackage, attribute, value_of, whole_number
-from ragembed.documents.readers.properties import with_properties
+from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.registry import named_reader
 from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label
@@ -47,7 +47,7 @@ def _document(package: ZipPackage, options: ReadOptions) -> ParsedDocument:
         word.add(piece)
     builder.finish()
     word.add_headers_and_footers()
-    properties = office_properties(package, options)
+    properties = core_properties(optional(package, package.related("", "core-properties"), options))
     title = builder.title or properties.get("title")
     return with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
 
@@ -174,8 +174,7 @@ class _WordFile:
                 inner = ZipPackage(data, self.package.kind, NAMESPACES, outer=self.package)
                 self.builder.add_document(_document(inner, self.options))
                 return
-            is_mail = name.endswith((".mht", ".mhtml"))
-            reader = named_reader("a.rtf" if data.startswith(rtf.MAGIC) else "a.eml" if is_mail else name)
+            reader = named_reader("a.rtf" if data.startswith(rtf.MAGIC) else name)
             if reader is None or data.startswith(b"PK"):
                 raise DocumentError("expected a file in HTML, RTF or plain text")
             for document in reader.parse(RawFile(name, data, self.options)):
