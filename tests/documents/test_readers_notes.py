@@ -403,7 +403,8 @@ CORE = (
 )
 META = (
     '<office:document-meta xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
-    'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:meta="urn:oasis:names:tc:opendocument:xmlns:meta:1.0"><office:meta>'
+    'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:meta="urn:oasis:names:tc:opendocument:xmlns:meta:1.0">'
+    "<office:meta>"
     "<dc:title>Kettles</dc:title><meta:initial-creator>Ann Lee</meta:initial-creator><dc:creator>Bob</dc:creator>"
     "<meta:keyword>tea</meta:keyword><meta:keyword>hot water</meta:keyword>"
     "<meta:creation-date>2024-05-01T10:00:00Z</meta:creation-date></office:meta></office:document-meta>"
