@@ -78,6 +78,8 @@ def test_encoded_data_is_left_out(text: str, left: str | None) -> None:
         "ACGTTGCAAC" * 40,
         "\n".join(["ACGTTGCAacgttgcaACGTTGCAacgttgcaACGTTGCAacgttgcaACGTTGCAacgttgca"] * 20),
         "\n".join(f"https://drive.example.org/file/d/1A2b3C4d5E6f7G8h9I0j1K2l{n:010d}Zz/view" for n in range(20)),
+        "a" * 500 + "!",
+        "0123456789" * 50,
         "=" * 400 + "\n" + "-" * 400,
         "0x1F600, 0x89 and 0x50 are numbers",
         'x="M 1 2 L 3 4"',
