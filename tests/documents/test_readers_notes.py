@@ -240,6 +240,9 @@ def test_front_matter_is_metadata_and_is_searched() -> None:
         ("Title: P\nDate: 2024-05-01\nTags: a\n\n", {"tags": ["a"], "title": "P", "date": "2024-05-01"}, True),
         ("---\ntitle: {{title}} x\ntags: a b\n---\n", {"tags": ["a", "b"], "title": "{{title}} x"}, True),
         ("tags:: a, b\n\n", {"tags": ["a", "b"]}, True),
+        ("+++\n[taxonomies]\ntags = ['a']\n+++\n", {"tags": ["a"], "taxonomies": {"tags": ["a"]}}, True),
+        ("# Page\n\nCreated: May 1\nTags: a, b\n\n", {"tags": ["a", "b"], "created": "May 1"}, False),
+        ("# Page\n\nCreated: by Ann\n\n", {}, False),
         ("Note: a first\nline of text\n\n", {}, False),
         ("---\n\ntext\n\n---\n", {}, False),
         ("---\n\nA slide\n\nNote: spoken\n\n---\n", {}, False),
@@ -298,7 +301,8 @@ def test_fields_of_restructured_text_are_metadata() -> None:
 
 def test_properties_of_org_are_metadata() -> None:
     text = (
-        "#+TITLE: Notes\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:nil\n:PROPERTIES:\n:ID: 7\n:END:\n# hidden\n"
+        "#+TITLE: Notes\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:nil\n:PROPERTIES:\n:ID: 7\n"
+        ':ROAM_ALIASES: "To do" Plan\n:END:\n# hidden\n'
         "* TODO Head :urgent:\n:PROPERTIES:\n:Owner: Ann\n:END:\n"
         "See [[file:b.org][that]], [[https://a.b][site]] <<place>>\n"
         "#+begin_comment\nhidden\n#+end_comment\n#+begin_src sh\n# kept [[ -f x ]]\n#+end_src\n* Two\n:PROPERTIES:\n"
@@ -306,6 +310,7 @@ def test_properties_of_org_are_metadata() -> None:
     )
     document = parsed("a.org", text)
     assert document.metadata == {
+        "aliases": ["To do", "Plan"],
         "tags": ["work", "todo", "urgent"],
         "title": "Notes",
         "id": "7",
