@@ -75,7 +75,8 @@ def _same_lines(found: re.Match[str]) -> str:
 
 def _shortened(found: re.Match[str]) -> str:
     run = found[0]
-    is_hex = len(run) >= SHORTEST_HEX and set(run.lower()) <= set("0123456789abcdef") and not run.isdigit()
+    digits = sum(map(str.isdigit, run)) / len(run)
+    is_hex = len(run) >= SHORTEST_HEX and 0.2 < digits < 1 and set(run.lower()) <= set("0123456789abcdef")
     return LEFT_OUT if not run.startswith("\\") and (is_hex or _is_encoded(run)) else run
 
 

@@ -23,6 +23,7 @@ from ragembed.documents.readers.ooxml import (
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, whole_number
+from ragembed.documents.readers.properties import core_properties, with_metadata
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
@@ -51,8 +52,10 @@ def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
 
     A sheet that cannot be read is skipped with a warning.
     """
-    sheets = _Workbook(ZipPackage(file.data, "Excel file", NAMESPACES), file.options).sheets()
-    yield from sheet_documents(rows_of_sheets(sheets, file.options), file.options)
+    package = ZipPackage(file.data, "Excel file", NAMESPACES)
+    rows = rows_of_sheets(_Workbook(package, file.options).sheets(), file.options)
+    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
+    yield from with_metadata(sheet_documents(rows, file.options), properties)
 
 
 def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:

@@ -266,10 +266,10 @@ class _HtmlParser(HTMLParser):
         elif tag == "a":
             self._in_link = True
             self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
-        elif tag == "title":
-            self._in_title = not self.title
         elif tag == "meta":
             self._add_meta(attributes)
+        elif tag == "title":
+            self._in_title = not self.title
         elif tag in SCRIPTS:
             self._has_scripts = True
             self.handle_data(SCRIPTS[tag])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
-from ragembed.documents.readers.properties import MOST_VALUES, front_matter, merged
+from ragembed.documents.readers.properties import MOST_VALUES, front_matter, key_value_block, merged
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import FileText, HeadingPath, one_line
 
@@ -68,6 +68,9 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     if body and scanner.lines[0][:3] in ("---", "+++"):
         scanner.lines[0] = scanner.lines[body - 1] = ""
     scanner.file_text.add(0, body, "table")
+    if not body and ATX.match(scanner.lines[0]):  # as in the exports of Notion
+        below = next((n for n, line in enumerate(scanner.lines) if n and line.strip()), 0)
+        properties = key_value_block(scanner.lines[below:])[1]
     scanner.scan(body)
     document = scanner.file_text.document(None, merged(properties, scanner.properties()))
     title = one_line(str(properties.get("title") or "")) or first_title(document.text, document.blocks)

@@ -291,7 +291,7 @@ class _RstScanner:
                 number += 1
                 continue
             below = self._line(number + 1)[:1]
-            may_be_title = not line[0].isalnum() or (below and not below.isalnum() and not below.isspace())
+            may_be_title = not line[0].isalnum() or not (below.isalnum() or below.isspace() or not below)
             number = (
                 (may_be_title and self._title(number))
                 or (line[0] in "+=" and self._table(number))

@@ -11,7 +11,7 @@ from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, formula,
 from ragembed.documents.readers.numbering import Counters, ListLevel
 from ragembed.documents.readers.ooxml import optional, picture_text
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
-from ragembed.documents.readers.properties import core_properties, with_properties
+from ragembed.documents.readers.properties import core_properties, with_metadata, with_properties
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, sheet_documents, shown_number
 from ragembed.documents.readers.structure import OutlineBuilder, Spans, comment_label, one_line
@@ -83,7 +83,8 @@ def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
 
 def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of a spreadsheet. Equal rows that follow each other, which the format joins, are read once."""
-    yield from sheet_documents(_sheet_rows(_OpenDocument(file)), file.options)
+    reading = _OpenDocument(file)
+    yield from with_metadata(sheet_documents(_sheet_rows(reading), file.options), reading.properties())
 
 
 class _OpenDocument:

@@ -24,7 +24,7 @@ MOST_VALUES, LONGEST_VALUE, DEEPEST = 1_000, 1_000, 6
 LARGEST_FRONT_MATTER = 100_000
 LISTS = frozenset(("tags", "aliases", "keywords"))
 """Properties that are lists, also if only one value or a text with commas is given."""
-NAMES = {"tag": "tags", "alias": "aliases", "keyword": "keywords", "filetags": "tags"}
+NAMES = {"tag": "tags", "alias": "aliases", "keyword": "keywords", "roam_tags": "tags", "roam_aliases": "aliases"}
 SEARCHED = ("author", "authors", "subject", "description", "keywords", "category", "company", "comments")
 """Properties beside the text whose words are searched."""
 
@@ -41,7 +41,7 @@ OF_PROGRAMS = re.compile(r"(?:generated (?:by|using|with) .*|python-(?:docx|pptx
 """Authors and descriptions that libraries write."""
 KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
 LEADING_KEYS = re.compile(
-    r"(?:title|date|authors?|tags|slug|category|categories|keywords|summary|status):|[\w-]+:: ", re.I
+    r"(?:title|date|created|authors?|tags|slug|category|categories|keywords|summary|status):|[\w-]+:: ", re.I
 )
 """The first line of front matter without fences, as in MultiMarkdown, Pelican and Logseq."""
 _YAML_VALUES = {
@@ -86,7 +86,9 @@ def _is_given(value: Any) -> bool:
 
 def _as_list(value: Any, key: str) -> list[Any]:
     """Return the values of a list that may be written as a text; tags have no spaces and lose their ``#``."""
-    if isinstance(value, str):
+    if isinstance(value, str) and value.count('"') > 1:
+        value = [quoted or word for quoted, word in re.findall(r'"([^"]+)"|([^\s"]+)', value)]
+    elif isinstance(value, str):
         value = re.split(r"[,;]", value) if key != "tags" or "," in value else value.split()
     items = value if isinstance(value, list) else [value]
     stripped = (item.strip().lstrip("#" if key == "tags" else "") if isinstance(item, str) else item for item in items)
@@ -110,13 +112,19 @@ def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, di
         ends = (fence, "...") if fence == "---" else (fence,)
         stop = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() in ends), 0)
         first = next((line for line in lines[1:stop] if line.strip() and not line.startswith("#")), "")
-        if not KEY.match(first):
+        if not (KEY.match(first) or (fence == "+++" and first.startswith("["))):
             return 0, {}
         return stop + 1, plain(_parsed("\n".join(lines[1:stop]), fence, warn))
-    if LEADING_KEYS.match(fence) and not fence.endswith(":"):
+    return key_value_block(lines)
+
+
+def key_value_block(lines: list[str]) -> tuple[int, dict[str, Any]]:
+    """Return the end of the lines ``key: value`` at the top, and their properties; none if they may be prose."""
+    first = lines[0].rstrip()
+    if LEADING_KEYS.match(first) and not first.endswith(":"):
         stop = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
         pairs = dict(key_values(lines[:stop]))
-        if (len(pairs) > 1 or "::" in fence) and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
+        if (len(pairs) > 1 or "::" in first) and all(KEY.match(line) or line[:1] in " \t" for line in lines[:stop]):
             return stop, plain({key.lower(): value for key, value in pairs.items()})
     return 0, {}
 
@@ -130,7 +138,8 @@ def _parsed(text: str, fence: str, warn: Callable[[str], None]) -> Mapping[Any, 
             kind = "YAML" if fence == "---" else "TOML"
             warn(f"its front matter is no valid {kind}, so each line is read as key: value")
         else:
-            return values if isinstance(values, Mapping) else {}
+            nested = values.get("taxonomies") if isinstance(values, Mapping) else None  # of Zola
+            return {**(nested if isinstance(nested, Mapping) else {}), **values} if isinstance(values, Mapping) else {}
     return dict(key_values(text.split("\n")))
 
 
@@ -187,11 +196,22 @@ def core_properties(roots: Iterable[Element]) -> dict[str, str]:
     """Return the properties of an Office or OpenDocument file, from the elements of its part with the properties."""
     found: dict[str, str] = {}
     for root in roots:
+        values: dict[str, list[str]] = {}
+        for element in root.iter():
+            local = element.tag.rpartition("}")[2].removeprefix("dc-")
+            values.setdefault(local, []).append(one_line("".join(element.itertext())))
         for tag, name in CORE.items():
-            texts = [one_line("".join(element.itertext())) for element in root.iter(tag)]
+            texts = values.get(tag, [])
             if (text := ", ".join(filter(None, texts))) and not OF_PROGRAMS.fullmatch(text):
                 found.setdefault(name, text)
     return found
+
+
+def with_metadata(documents: Iterable[ParsedDocument], properties: Mapping[Any, Any]) -> Iterator[ParsedDocument]:
+    """Yield the documents of the rows of a file with its properties as metadata, unless a column has the name."""
+    kept = plain(properties)
+    for document in documents:
+        yield replace(document, metadata={**kept, **document.metadata}) if kept else document
 
 
 def with_properties(document: ParsedDocument, properties: Mapping[Any, Any]) -> ParsedDocument:
