@@ -61,6 +61,7 @@ BENCHMARKS = {
     "index_build": Benchmark("Index building", 20, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
     "generation": Benchmark("One model for queries and answers", 2, "generation.generation"),
+    "agent": Benchmark("Tokens until the answer", 5, "agent.agent"),
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
     "reports": Benchmark("Reports", 6, "store_reports.reports"),
     "refit": Benchmark("Refit", 4, "refit.refit"),

@@ -49,6 +49,7 @@ from report import of_medians, per_cent, significant, spread, table, times
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import read_beir
+from ragembed.extras import is_installed
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
@@ -108,10 +109,8 @@ def _bytes_per_second(setting: Setting) -> float:
 
 def encode(setting: Setting) -> Outcome:
     """Encode documents with MiniLM; compare with sentence-transformers and with the rate of matrix products."""
-    from ragembed.models.int8_bert import can_int8
-
     rows, sentences, ratios, model = [], [], {}, _model()
-    dtypes = ("auto", "int8") if can_int8() else ("auto",)
+    dtypes = ("auto", "int8") if is_installed("openvino") else ("auto",)
     for name, whole in {"cran": 600, "npl": 2500}.items():
         say(f"encoding {name}")
         texts = list(read_beir(setting.data / "retrieval" / name).documents.values())

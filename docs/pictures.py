@@ -116,10 +116,9 @@ def photograph_search(folder: str, chromium: str) -> None:
     ):
         url = server.stderr.readline().rstrip().rpartition(" ")[2]
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 640})
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.goto(url)
         page.locator("input[name=q]").fill(COMMANDS[1][1])
-        page.locator("#results .place").first.click()
         page.wait_for_selector("#hit")
         page.screenshot(path=picture)
         browser.close()

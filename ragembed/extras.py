@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,6 +22,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "matplotlib": ("matplotlib", "papers"),
     "mcp": ("mcp", "serve"),
     "olefile": ("olefile", "documents"),
+    "openvino": ("openvino", "cpu"),
     "openTSNE": ("openTSNE", "papers"),
     "peft": ("peft", "torch"),
     "pytesseract": ("pytesseract", "documents"),
@@ -92,6 +94,19 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """Let the body import packages as if the module ``name`` were not installed."""
+    former = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]  # how Python marks a module that cannot be imported
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if former is not None:
+            sys.modules[name] = former
 
 
 def lazy_attributes(

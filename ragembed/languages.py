@@ -61,6 +61,20 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(" ".join(_sections(_STOP_WORDS).get(language, ())).split())
 
 
+def stop_words_among(words: Iterable[str], language: str) -> set[str]:
+    """Return the stop words among the words of a query: those of ``language``, and of the language of the query.
+
+    A query is in another language if more of its words, and at least two, are stop words of that language.
+    """
+    lower = {word: word.lower() for word in words}
+    own = stop_words(language)
+    counts = {name: len(stop_words(name) & set(lower.values())) for name in _sections(_STOP_WORDS)}
+    best = max(counts, key=lambda name: (counts[name], name == language, name == "english"))
+    is_other = counts[best] > counts.get(language, 0) and (counts[best] > 1 or not own)
+    return {word for word, key in lower.items() if key in own or (is_other and key in stop_words(best))}
+
+
+@cache
 def _sections(file: Path) -> dict[str, tuple[str, ...]]:
     """Return the lines of a file by the name above them."""
     found: dict[str, list[str]] = {}

@@ -25,7 +25,12 @@ _WAITING, _CHECKS = "GOMP_SPINCOUNT", "10000"
 
 
 _MEGABYTE = 1 << 20
-_ROOM: Mapping[str, tuple[int, int]] = {"NumPy": (128, 48), "FAISS": (256, 128), "PyTorch": (768, 128)}
+_ROOM: Mapping[str, tuple[int, int]] = {
+    "NumPy": (128, 48),
+    "FAISS": (256, 128),
+    "OpenVINO": (512, 64),
+    "PyTorch": (768, 128),
+}
 """Address space in MB that a library takes, with some room to work in: once, and for each of its threads."""
 _LACKS_MEMORY = re.compile(
     r"out of memory|bad_alloc|(can't|cannot|unable to|could not|failed to) (allocate|map|mmap)|start new thread"
@@ -39,6 +44,21 @@ def processors() -> int:
     """Return the number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def cores() -> int:
+    """Return the number of physical cores that this process may use; ``OMP_NUM_THREADS`` sets a lower number."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    siblings = {_siblings(number) for number in affinity(0)} if affinity else set(range(processors()))
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(len(siblings), int(limit)) if limit.isdecimal() and int(limit) else len(siblings)
+
+
+def _siblings(processor: int) -> str:
+    """Return the processors of the same core, as Linux writes them."""
+    with suppress(OSError):
+        return Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list").read_text("ascii").strip()
+    return str(processor)
 
 
 class _OneBlasThread:
@@ -106,7 +126,7 @@ def configure_torch() -> None:
 def require_room(library: str) -> None:
     """Raise :class:`OutOfMemoryError` if the limit of the address space leaves too little to load ``library``.
 
-    It is ``"NumPy"``, ``"FAISS"`` or ``"PyTorch"``. Without enough address space, their own code ends the process, by a
+    ``library`` is one of ``_ROOM``. Without enough address space, their own code ends the process, by a
     segmentation fault for example, before Python can raise an error.
     """
     limit = _limit()

@@ -24,7 +24,6 @@ LAYERS = (
     ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
-    ("ragembed.indexes.verify",),
     ("ragembed.indexes.store",),
     ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),
@@ -46,6 +45,7 @@ ONLY_IMPORTERS = {
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.papers", "ragembed.postprocess.estimators", "ragembed.reports"),
     "scipy": ("ragembed.papers", "ragembed.reports"),
+    "openvino": ("ragembed.models.openvino_bert",),
     "openTSNE": ("ragembed.reports.map",),
     "matplotlib": (
         "ragembed.papers.sentences.plots",
@@ -59,6 +59,7 @@ ONLY_IMPORTERS = {
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
+    "yaml": ("ragembed.documents.readers.properties",),
     "pytesseract": ("ragembed.documents.readers.pdf",),
     "PIL": ("ragembed.documents.readers.pdf",),
     "haystack": ("ragembed.haystack",),
@@ -71,7 +72,7 @@ ONLY_IMPORTERS = {
     "uvicorn": ("ragembed.serving.mcp_over_http", "ragembed.serving.http_app", "ragembed.serving.http_sockets"),
     "h11": ("ragembed.serving.http_sockets",),
     "click": ("ragembed.cli", "ragembed.__main__"),
-    "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
+    "sqlite3": ("ragembed.indexes", "ragembed.cli"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.distributed.ray_workers",),
 }

@@ -9,7 +9,17 @@ import pytest
 
 from ragembed.cli import main
 
-HEAVY = ("torch", "transformers", "sentence_transformers", "sklearn", "scipy", "langchain_core", "pandas", "ray")
+HEAVY = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "sklearn",
+    "scipy",
+    "langchain_core",
+    "pandas",
+    "ray",
+    "openvino",
+)
 SHOW = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from itertools import count as count_up
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,26 @@ def search():
     return lambda: store.search(QUESTION)
 
 
+def langchain():
+    from langchain_core.documents import Document
+
+    from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+    texts = TEXT.split("\n\n")
+    store = RagVectorStore.from_texts(texts, RagEmbeddings().fit(texts))
+    added = count_up()
+
+    def add_and_search():
+        store.add_documents([Document(f"Tea number {next(added)}.")])
+        store.similarity_search(QUESTION)
+
+    return add_and_search
+
+
 CASES = {  # name: action or function that returns it, most files, most functions
-    "query": (lambda: query, 81, 474),
-    "search": (search, 23, 127),
+    "query": (lambda: query, 78, 486),
+    "search": (search, 23, 133),
+    "langchain": (langchain, 74, 389),
 }
 
 

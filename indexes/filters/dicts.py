@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ragembed.errors import ConfigError
@@ -15,9 +16,11 @@ from ragembed.indexes.filters.nodes import (
     Field,
     Filter,
     Glob,
+    Ids,
     Like,
     Not,
     Or,
+    Regex,
     any_of,
     equals,
     shown,
@@ -26,16 +29,17 @@ from ragembed.indexes.filters.nodes import (
 _DEEPEST = 100
 _LISTS = (list, tuple, set, frozenset)
 _JOINING = ("$and", "$or", "$not")
-_ON_TEXT = ("$contains", "$like", "$glob")
+_ON_TEXT = ("$contains", "$like", "$glob", "$regex")
 """Operators that test the text of the chunk if they stand in place of a field."""
 
 
 def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangChain's name
     """Convert a dictionary to a filter; an empty dictionary matches everything.
 
-    Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. ``$contains``,
-    ``$like`` and ``$glob`` in place of a field test the text of the chunk. Raises :class:`ConfigError` for an invalid
-    dictionary.
+    Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. A dictionary
+    without operators selects by a key of a value that is an object, as in ``{"author": {"name": "Ann"}}``. ``$id``
+    selects chunks by id. ``$contains``, ``$like``, ``$glob`` and ``$regex`` in place of a field test the text of the
+    chunk. Raises :class:`ConfigError` for an invalid dictionary.
     """
     return _filter(filter, 0)
 
@@ -63,16 +67,37 @@ def _entry(key: Any, value: Any, depth: int) -> Filter:
         if not isinstance(value, str):
             raise ConfigError(f"{key} for the text of the chunk got {shown(value)}: expected a string")
         return _OPERATORS[key](TEXT, value)
+    if key == "$id":
+        return _ids(value)
     if isinstance(key, str) and key.startswith("$"):
+        known = ", ".join((*_ON_TEXT, *_JOINING, "$id"))
         raise ConfigError(
-            f"unknown operator {shown(key)} instead of a field: expected one of {', '.join(_ON_TEXT + _JOINING)}, or "
+            f"unknown operator {shown(key)} instead of a field: expected one of {known}, or "
             "the name of a field with its operators, as in {'year': {'$gte': 2020}}"
         )
     return _on_field(Field(key), value, depth)
 
 
+def _ids(value: Any) -> Filter:
+    """Return the filter for an id, several ids, or an operator with them."""
+    operator, ids = "$in", value
+    if isinstance(value, Mapping) and len(value) == 1:
+        [(operator, ids)] = value.items()
+    ids = [ids] if isinstance(ids, str) else ids
+    if operator not in ("$eq", "$ne", "$in", "$nin") or not (
+        isinstance(ids, _LISTS) and all(isinstance(each, str) for each in ids)
+    ):
+        raise ConfigError(f"$id got {shown(value)}: expected an id, a list of ids, or one of $in and $nin with a list")
+    chosen = Ids(tuple(ids))
+    return Not(chosen) if operator in ("$ne", "$nin") else chosen
+
+
 def _on_field(field: Field, value: Any, depth: int) -> Filter:
     if isinstance(value, Mapping):
+        if value and all(isinstance(name, str) and not name.startswith("$") for name in value):
+            below = replace(field, metadata=True)
+            keys = ((replace(below, nested=(*below.nested, key)), part) for key, part in value.items())
+            return _and([_on_field(key, part, depth + 1) for key, part in keys])
         return _operators(field, value, depth)
     if isinstance(value, _LISTS):
         raise ConfigError(
@@ -168,4 +193,5 @@ _OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
     "$contains": _contains,
     "$like": Like,
     "$glob": Glob,
+    "$regex": Regex,
 }

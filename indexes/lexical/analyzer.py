@@ -113,6 +113,10 @@ _UNSPACED = _SOUTH_EAST_ASIAN + (
 _WIDE = "\uff01-\uffee"  # full-width Latin, half-width Katakana and Hangul
 _SIGNED = re.compile(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])")
 _SIGNS = {"+": "plus", "#": "sharp"}
+_EMOJI = (
+    "\u231a\u231b\u23e9-\u23f3\u2600-\u260f\u2613-\u26ff\u2705\u2708-\u270d\u2728\u274c\u2753-\u2757\u2764"
+    "\u2795-\u2797\u2b50\u2b55\U0001f000-\U0001faff"
+)
 _LEFT_OUT = (
     "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # variation selectors
     "\u0640\u064b-\u0652\u0670"  # Arabic: vowels and tatweel
@@ -144,7 +148,8 @@ class _Scripts:
     def __init__(self) -> None:
         marks = "\u3099\u309a" + _marks(_SOUTH_EAST_ASIAN)
         in_words = _marks("\u0300-\u20f0\ua66f-\uabff")
-        self.special = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}]")
+        self.special = re.compile(f"[{_UNSPACED}{_WIDE}{_LEFT_OUT}{_EMOJI}]")
+        self.emoji = re.compile(f"[{_EMOJI}]")
         self.wide_run = re.compile(f"[{_WIDE}]+")
         self.left_out_run = re.compile(f"[{_LEFT_OUT}]+")
         self.run = re.compile(f"[{_UNSPACED}]+")
@@ -217,12 +222,13 @@ class Analyzer:
     def _plain(self, text: str) -> str:
         """Return ``text`` with normalised letters, without optional marks, and with stems instead of words.
 
-        C++, C# and F# become words that differ from the single letter.
+        C++, C# and F# become words that differ from the single letter, and each emoji becomes a word.
         """
         if _has_signs(text):
             text = _SIGNED.sub(_spelt, text)
         if _is_special(text):
             scripts = _scripts()
+            text = scripts.emoji.sub(lambda emoji: f" emoji{ord(emoji[0]):x}0 ", text)
             text = scripts.run.sub(_compatible, scripts.left_out_run.sub("", scripts.wide_run.sub(_compatible, text)))
         stem = self._stem
         if stem is None:

@@ -137,7 +137,9 @@ class Fusion:
         (0.8, 0.0)
         """
         usual = Fusion()
-        changes = {name: value for name, value in _FOR_CODE.items() if getattr(self, name) == getattr(usual, name)}
+        changes: dict[str, Any] = {
+            name: value for name, value in _FOR_CODE.items() if getattr(self, name) == getattr(usual, name)
+        }
         return replace(self, **changes)
 
     def for_unread(self, unread: float) -> Fusion:

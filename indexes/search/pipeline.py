@@ -204,7 +204,7 @@ class Search:
 
     def _encoded(self, queries: Sequence[str], vectors: Floats | None) -> Callable[[int, int], Floats] | None:
         """Return a function for the vectors of the queries from a number up to, not including, another."""
-        if self.mode == "lexical":
+        if self.mode == "lexical" or self.snapshot.dim() is None:  # words alone are known, at the start of a run
             return None
         if vectors is None and self.mode == "hybrid":
             return EncodedAhead(self.snapshot.embedder().encode_queries, queries)
@@ -266,9 +266,12 @@ class Search:
                 if self.trace is not None:
                     self.trace.append(tier)
 
-                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float, float]]:
-                    cosines = matches.vectors.cosines(vector, keys[at])
-                    return list(zip(cosines.tolist(), matches.of_chunks(keys[at]).tolist(), strict=True))
+                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float | None, float | None]]:
+                    cosines: Sequence[float | None] = matches.vectors.cosines(vector, keys[at]).tolist()
+                    if self.snapshot.waiting():
+                        missing = matches.vectors.missing(keys[at]).tolist()
+                        cosines = [None if no else cosine for no, cosine in zip(missing, cosines, strict=True)]
+                    return list(zip(cosines, matches.of_chunks(keys[at]).tolist(), strict=True))
 
                 yield _Tier(tier.keys, tier.scores, parts)
 

@@ -201,15 +201,17 @@ def matched_share(lexical: float | None, highest: float | None) -> float | None:
     return min(1.0, lexical / highest) if highest > 0 else 0.0
 
 
-def strength(relevance: float) -> str:
-    """Return a word for a relevance: strong, possible or weak."""
-    return "strong" if relevance >= STRONG else "weak" if relevance < WEAK else "possible"
-
-
 def is_weak(relevances: Iterable[float | None]) -> bool:
     """Return whether no hit reaches the relevance ``WEAK``, or False if the relevance is not known."""
     known = [relevance for relevance in relevances if relevance is not None]
     return bool(known) and max(known) < WEAK
+
+
+def relevance_word(relevance: float | None) -> str | None:
+    """Return ``strong``, ``possible`` or ``weak``, or None for an unknown relevance."""
+    if relevance is None:
+        return None
+    return "strong" if relevance >= STRONG else "possible" if relevance >= WEAK else "weak"
 
 
 def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None, chunks: int) -> None:

@@ -248,8 +248,9 @@ class EmbedderConfig:
         "auto",
         "Arithmetic for documents; queries always use float32.",
         choices=get_args(Dtype),
-        more="`mixed` is bfloat16, and float32 if a run encodes only a few documents. `int8` is faster and less exact; "
-        "it needs PyTorch, a CPU with AVX512-VNNI, and a BERT or one of its relatives. `auto` is `mixed` on hardware "
+        more="`mixed` is bfloat16, and float32 if a run encodes only a few documents. `int8` rounds the weights to 8 "
+        "bits: faster and less exact; it needs OpenVINO, a CPU, and a BERT or one of its relatives. "
+        "`auto` is `mixed` on hardware "
         "that multiplies bfloat16 natively, if the vectors of the model then keep a cosine of at least 0.9995 to those "
         "in float32, which the fit measures; else `float32`.",
         page="models.md#precision",
@@ -361,19 +362,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object.
-
-        Parameters
-        ----------
-        text : str
-            A JSON object with some or all fields. Missing fields get their default values.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_json('{"seed": 7}').seed
-        7
-        """
+        """Return the configuration for a JSON object with some or all fields; the others get their default values."""
         try:
             fields = json.loads(text)
         except ValueError as error:
@@ -390,19 +379,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a TOML document.
-
-        Parameters
-        ----------
-        text : str
-            TOML with some or all fields. Missing fields get their default values.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_toml("seed = 7").seed
-        7
-        """
+        """Return the configuration for TOML with some or all fields; the others get their default values."""
         if sys.version_info >= (3, 11):
             import tomllib
         else:

@@ -27,6 +27,9 @@ CPU_TOKENS = 2048
 GPU_TOKENS = 8192
 """Number of tokens in a batch, padding included, that makes good use of a GPU."""
 
+ONE_WINDOW = 1
+"""Number of tokens in a batch that makes each window a batch of its own, without padding."""
+
 _WIDTH_STEP = 16
 _TEXTS_PER_BLOCK = 2048
 _LEAST_ROOM = 4
@@ -107,15 +110,15 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        kept = current()
-        if kept is None or self._name is None:
+        cache = current()
+        if cache is None or self._name is None:
             self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
             return
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             # Each block is kept for itself, because a fit passes its texts on in such blocks.
             block = texts[start : start + _TEXTS_PER_BLOCK]
             batches = partial(self._batches, block, batch_tokens, None)
-            done = kept.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
+            done = cache.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
             if progress is not None:
                 progress(len(block) - done)  # texts without tokens are in no batch
 
@@ -170,7 +173,8 @@ class Forward:
         frame = self._frame
         lengths = np.array([self._size(window) for window in group])
         # Round widths up, because the matrix library keeps a plan and memory for each width.
-        width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
+        step = 1 if self._batch_tokens == ONE_WINDOW else _WIDTH_STEP
+        width = min(-(-int(lengths.max()) // step) * step, self._max_tokens)
         ids = np.zeros((len(group), width), dtype=np.int64)
         kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
         for row, (window, length) in enumerate(zip(group, lengths, strict=True)):

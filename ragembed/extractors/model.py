@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ragembed.config.specs import Template
-from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
+from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, ONE_WINDOW, Forward
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
@@ -19,6 +19,7 @@ from ragembed.models.choice import (
     fast_dtype,
     find_devices,
     runs_without_torch,
+    streams,
 )
 from ragembed.models.files import ModelFiles, model_shape
 from ragembed.models.tokenizer import TextTokenizer
@@ -40,10 +41,10 @@ _FEW_TEXTS_BATCH_TOKENS = 256
 class ContextualModel:
     """A model, its tokenizer, and the template of each side. A window of ``max_tokens`` includes the template.
 
-    Documents run through PyTorch in ``dtype``, spread over the devices: ``"mixed"`` is bfloat16, and float32 for few
-    documents; ``"auto"`` is the faster of float32 and bfloat16. Queries, and few documents on request, are computed in
-    float32 and without PyTorch if the model allows it, because a single query must not wait for the import of a
-    framework.
+    Documents run through OpenVINO or PyTorch in ``dtype``, spread over the devices: ``"mixed"`` is bfloat16, and
+    float32 for few documents; ``"auto"`` is the faster of float32 and bfloat16. Queries, and few documents on request,
+    are computed in float32 and with NumPy if the model allows it, because a single query must not wait for the import
+    of a framework.
     """
 
     def __init__(
@@ -74,13 +75,13 @@ class ContextualModel:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
-            kept = side not in ("queries", "few-documents")
-            if kept:
+            for_many = side not in ("queries", "few-documents")
+            if for_many:
                 replicas, batch_tokens = self._document_replicas()
             else:
                 replicas = Replicas([partial(exact_model, self._files, self._device)])
                 batch_tokens = CPU_TOKENS if side == "queries" else _FEW_TEXTS_BATCH_TOKENS
-            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if kept else None
+            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if for_many else None
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name)
         return self._forwards[side]
 
@@ -125,6 +126,12 @@ class ContextualModel:
         """Return the model on each device, and the number of tokens in a batch."""
         devices = find_devices(self._device)
         dtype = {"auto": fast_dtype(devices), "mixed": "bfloat16"}.get(self._dtype, self._dtype)
-        replicas = Replicas([partial(batch_model, self._files, dtype, device) for device in devices])
+        loaders = [
+            partial(batch_model, self._files, dtype, device)
+            for device in devices
+            for _ in range(streams(self._files, device) or 1)
+        ]
+        if streams(self._files, devices[0]):
+            return Replicas(loaders), ONE_WINDOW
         wide = devices[0].startswith("cuda") or not is_installed("torch")  # NumPy splits a batch over threads
-        return replicas, GPU_TOKENS if wide else CPU_TOKENS
+        return Replicas(loaders), GPU_TOKENS if wide else CPU_TOKENS

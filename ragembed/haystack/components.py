@@ -12,6 +12,7 @@ from haystack.document_stores.types.filter_policy import apply_filter_policy
 from typing_extensions import Self
 
 from ragembed.adapters.encoders import LazyEmbedder
+from ragembed.adapters.twins import twin
 from ragembed.config.fields import one_of
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
@@ -124,6 +125,8 @@ class RagembedRetriever(_Base):
         """Return the best documents for a query, with their scores."""
         return self._search(query, self.mode, top_k, filters, query_embedding)
 
+    run_async = component.output_types(documents=list[Document])(twin(run, "{}_async"))
+
 
 @component
 class RagembedEmbeddingRetriever(_Base):
@@ -149,6 +152,8 @@ class RagembedEmbeddingRetriever(_Base):
     ) -> dict[str, list[Document]]:
         """Return the documents with the nearest embeddings, with their cosines."""
         return self._search("", "dense", top_k, filters, query_embedding)
+
+    run_async = component.output_types(documents=list[Document])(twin(run, "{}_async"))
 
 
 class _FittedEmbedder:
@@ -213,6 +218,8 @@ class RagembedTextEmbedder(_FittedEmbedder):
         """Return the embedding of a query, of unit length."""
         return {"embedding": self._lazy.encode_query(text)}
 
+    run_async = component.output_types(embedding=list[float])(twin(run, "{}_async"))
+
 
 @component
 class RagembedDocumentEmbedder(_FittedEmbedder):
@@ -239,3 +246,5 @@ class RagembedDocumentEmbedder(_FittedEmbedder):
         vectors = self._lazy.encode_documents([document.content or "" for document in documents])
         embedded = zip(documents, vectors.tolist(), strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in embedded]}
+
+    run_async = component.output_types(documents=list[Document])(twin(run, "{}_async"))

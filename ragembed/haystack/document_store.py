@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from haystack.document_stores.types import DuplicatePolicy
 
 from ragembed.adapters.document_folder import DocumentFolder
 from ragembed.adapters.encoders import LazyEmbedder
+from ragembed.adapters.twins import twin
 from ragembed.config.fields import one_of
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
@@ -29,6 +31,8 @@ from ragembed.models.vectors import checked_vectors
 
 _REST = "$haystack"
 """The metadata key of the parts of a document that are neither text nor metadata."""
+_TYPES: Mapping[type, str] = {bool: "boolean", int: "int", float: "float"}
+_ASYNC = "{}_async"
 
 
 class RagembedDocumentStore:
@@ -178,6 +182,68 @@ class RagembedDocumentStore:
         hits = self._folder.search(query, top_k, mode, parse_filters(filters), query_embedding)
         return [replace(_document(hit), embedding=None, score=float(hit.score)) for hit in hits]
 
+    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
+        """Return the type of each metadata field: ``keyword``, ``int``, ``float`` or ``boolean``."""
+        return {
+            name: {"type": _TYPES.get(type(value), "keyword")}
+            for meta in self._metas()
+            for name, value in meta.items()
+            if value is not None
+        }
+
+    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
+        """Return the lowest and the highest value of a metadata field as ``min`` and ``max``, or None without any."""
+        values = [value for value in self._values(metadata_field) if isinstance(value, (int, float, str))]
+        try:
+            return {"min": min(values, default=None), "max": max(values, default=None)}
+        except TypeError:  # texts and numbers
+            return {"min": None, "max": None}
+
+    def get_metadata_field_unique_values(
+        self,
+        metadata_field: str,
+        search_term: str | None = None,
+        from_: int = 0,
+        size: int = 10,
+        filters: dict[str, Any] | None = None,
+    ) -> tuple[list[Any], int]:
+        """Return ``size`` different values of a metadata field from the ``from_``-th on, and the number of all.
+
+        ``search_term`` selects values that contain it, and ``filters`` documents. Values are ordered by their text.
+        """
+        different = {(type(value).__name__, _key(value)): value for value in self._values(metadata_field, filters)}
+        wanted = (search_term or "").lower()
+        found = [(str(value), kind, value) for (kind, _), value in different.items() if wanted in str(value).lower()]
+        found.sort(key=lambda each: each[:2])
+        return [value for _, _, value in found[from_ : from_ + size]], len(found)
+
+    def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+        """Return the number of different values of metadata fields among the documents that match a filter."""
+        metas = self._metas(filters)
+        names = [name.removeprefix("meta.") for name in metadata_fields]
+        return {name: len({_key(meta[name]) for meta in metas if meta.get(name) is not None}) for name in names}
+
+    def _metas(self, filters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        return [_meta(record) for record in self._folder.records(parse_filters(filters))]
+
+    def _values(self, field: str, filters: dict[str, Any] | None = None) -> list[Any]:
+        name = field.removeprefix("meta.")
+        return [meta[name] for meta in self._metas(filters) if meta.get(name) is not None]
+
+    count_documents_async = twin(count_documents, _ASYNC)
+    count_documents_by_filter_async = twin(count_documents_by_filter, _ASYNC)
+    filter_documents_async = twin(filter_documents, _ASYNC)
+    write_documents_async = twin(write_documents, _ASYNC)
+    delete_documents_async = twin(delete_documents, _ASYNC)
+    delete_all_documents_async = twin(delete_all_documents, _ASYNC)
+    delete_by_filter_async = twin(delete_by_filter, _ASYNC)
+    update_by_filter_async = twin(update_by_filter, _ASYNC)
+    get_metadata_fields_info_async = twin(get_metadata_fields_info, _ASYNC)
+    get_metadata_field_min_max_async = twin(get_metadata_field_min_max, _ASYNC)
+    get_metadata_field_unique_values_async = twin(get_metadata_field_unique_values, _ASYNC)
+    count_unique_metadata_by_filter_async = twin(count_unique_metadata_by_filter, _ASYNC)
+    search_async = twin(search, _ASYNC)
+
     def close(self) -> None:
         """Close the files of the store; the next use opens them again."""
         self._folder.close()
@@ -194,17 +260,25 @@ def _record(document: Document) -> ChunkRecord:
     return ChunkRecord(document.id, normalised(Chunk(document.content or "", metadata=metadata)))
 
 
+def _meta(found: ChunkRecord | Hit) -> dict[str, Any]:
+    """Return the metadata of a document; a chunk of an indexed file has its place there."""
+    place = {"file_path": found.source, "page_number": found.chunk.page, "start_line": found.chunk.start_line}
+    own = {name: value for name, value in from_json(found.chunk.metadata).items() if name != _REST}
+    return {**own, **{name: value for name, value in place.items() if value is not None and found.source is not None}}
+
+
+def _key(value: Any) -> str:
+    """Return a text that is the same for equal values, which may be lists and dictionaries."""
+    return json.dumps(to_json({"value": value}), sort_keys=True)
+
+
 def _document(found: ChunkRecord | Hit) -> Document:
-    meta = from_json(found.chunk.metadata)
-    rest: dict[str, Any] = meta.pop(_REST, {})
-    if found.source is not None:  # a chunk of an indexed file
-        place = {"file_path": found.source, "page_number": found.chunk.page, "start_line": found.chunk.start_line}
-        meta.update({name: value for name, value in place.items() if value is not None})
+    rest: Any = found.chunk.metadata.get(_REST, {})
     embedding, blob, sparse = (rest.get(name) for name in ("embedding", "blob", "sparse_embedding"))
     return Document(
         id=found.id,
         content=None if "content" in rest else found.chunk.text,
-        meta=meta,
+        meta=_meta(found),
         embedding=None if embedding is None else _unpacked(*embedding),
         blob=None if blob is None else ByteStream.from_dict(blob),
         sparse_embedding=None if sparse is None else SparseEmbedding.from_dict(sparse),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from langchain_core.indexing import RecordManager
 
+from ragembed.adapters.twins import twin
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage.run_records import Expected
-from ragembed.langchain.derived import twin
 from ragembed.langchain.lazy_store import LazyStore
 
 

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias
 
 from langchain_core.documents import Document
 
+from ragembed.adapters.twins import twin
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.langchain.derived import Scored, twin, without_scores
 from ragembed.langchain.documents import as_list, reject_unknown, to_document
 from ragembed.langchain.stored_documents import LangChainFilter, StoredDocuments, depth
 from ragembed.models.vectors import checked_vectors
 from ragembed.types import Floats
 
+Parameters = ParamSpec("Parameters")
+Scored: TypeAlias = "list[tuple[Document, float]]"
 SEARCH_TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
+
+
+def without_scores(method: Callable[Parameters, Scored]) -> Callable[Parameters, list[Document]]:
+    """Return the version of a search that returns only the documents; its name is the same without ``_with_score``."""
+    name = method.__name__
+
+    @wraps(method)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> list[Document]:
+        owner, *rest = args
+        scored: Scored = getattr(owner, name)(*rest, **kwargs)
+        return [document for document, _ in scored]
+
+    run.__signature__ = inspect.signature(method).replace(return_annotation="list[Document]")  # type: ignore[attr-defined]
+    run.__name__ = name.replace("_with_score", "")
+    run.__qualname__ = f"{method.__qualname__.rpartition('.')[0]}.{run.__name__}"
+    run.__doc__ = f"Do the same as :meth:`{name}`, and return only the documents."
+    return run
 
 
 class SearchableDocuments(StoredDocuments):

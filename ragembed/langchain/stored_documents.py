@@ -15,13 +15,13 @@ from langchain_core.embeddings import Embeddings
 from typing_extensions import Self
 
 from ragembed.adapters.own_store import finish_write
+from ragembed.adapters.twins import twin
 from ragembed.config.fields import one_of
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.filters import And, Ids, Where, parse
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.langchain.derived import twin
 from ragembed.langchain.documents import (
     as_list,
     chosen_ids,

@@ -20,6 +20,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from typing_extensions import override
 
 from ragembed.adapters.document_folder import DocumentFolder
+from ragembed.adapters.twins import twin
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
@@ -30,7 +31,6 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.llamaindex.filters import parse_filters
 from ragembed.metadata_values import from_json, to_json
 from ragembed.models.vectors import checked_vectors
-from ragembed.stopping import in_thread
 
 _MODES: dict[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.DEFAULT: "dense",
@@ -107,9 +107,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
         self._folder.add([_record(node) for node in wanted], vectors)
         return [node.node_id for node in nodes]
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Run :meth:`add` in a thread. If this is cancelled before it is saved, no node is added."""
-        return await in_thread(self.add, nodes, **kwargs)
+    async_add = twin(add, "async_{}")  # type: ignore[arg-type]  # self has the type of the base class
 
     @override
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -147,9 +145,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
             ids=[hit.id for hit in hits],
         )
 
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Run :meth:`query` in a thread."""
-        return await in_thread(self.query, query, **kwargs)
+    aquery = twin(query)  # type: ignore[arg-type]  # as above
 
     def _search(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
         if query.mode not in _MODES:

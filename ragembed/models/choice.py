@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from ragembed.errors import ConfigError
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.numpy_bert import NumpyBert
+from ragembed.resources import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ragembed.models.files import ModelFiles
     from ragembed.models.protocol import Backbone
+
+_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
+"""Flags of processors that multiply bfloat16 in hardware."""
 
 _SHARING = threading.Lock()
 _SHARED: WeakValueDictionary[tuple[str, str, str], Backbone] = WeakValueDictionary()
@@ -37,6 +45,9 @@ def find_devices(requested: str | None) -> tuple[str, ...]:
 
 def fast_dtype(devices: Sequence[str]) -> str:
     """Return the faster arithmetic on ``devices``: ``"bfloat16"`` or ``"float32"``."""
+    on_cpu = all(map(_is_cpu, devices))
+    if on_cpu and is_installed("openvino"):
+        return _fast_cpu_dtype()
     if not is_installed("torch"):
         return "float32"
     from ragembed.models import torch_devices
@@ -44,22 +55,50 @@ def fast_dtype(devices: Sequence[str]) -> str:
     return torch_devices.fast_dtype(devices)
 
 
+def _fast_cpu_dtype() -> str:
+    """Return the faster arithmetic on the CPU; Linux knows it, so that nothing has to be imported there."""
+    with suppress(OSError):
+        flags = next(filter(re.compile("^flags").match, Path("/proc/cpuinfo").read_text("utf-8").splitlines()), "")
+        return "float32" if _BFLOAT16.isdisjoint(flags.split()) else "bfloat16"
+    from ragembed.models import openvino_bert
+
+    return openvino_bert.fast_dtype()
+
+
+def _is_cpu(device: str) -> bool:
+    return device.startswith("cpu")
+
+
 def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
     ``dtype`` is ``"float32"``, ``"bfloat16"`` or ``"int8"``, ``device`` a PyTorch name. If the files change, the model
-    is loaded again. Without PyTorch, BERT and its relatives run in NumPy. Raises :class:`ragembed.errors.ModelError` if
-    it cannot be loaded, :class:`ragembed.errors.ConfigError` if it cannot run in 8 bits here,
-    :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
-    :class:`ragembed.errors.MissingExtraError` if it needs PyTorch.
+    is loaded again. Raises :class:`ragembed.errors.ModelError` if it cannot be loaded,
+    :class:`ragembed.errors.ConfigError` if it cannot run in 8 bits, :class:`ragembed.errors.GpuError` if it does not
+    fit in the memory of the device, and :class:`ragembed.errors.MissingExtraError` if a package is missing.
     """
+    plain = runs_without_torch(files)
+    if streams(files, device):
+        from ragembed.models.openvino_bert import OpenVinoBert
+
+        return _shared((files.sha256, dtype, "openvino"), lambda: OpenVinoBert(files.folder, dtype))
+    if dtype == "int8":
+        if plain and _is_cpu(device):
+            raise missing("openvino", "encoding in int8")
+        reason = f"the device is {device!r}" if plain else "the model is not a BERT or one of its relatives in float32"
+        raise ConfigError(f"dtype is 'int8', but {reason}: choose another dtype, or a plain model and the device 'cpu'")
     if is_installed("torch"):
-        return _shared((files.sha256, dtype, device), lambda: _load(files, dtype, device))
-    if not runs_without_torch(files):
+        return _shared((files.sha256, dtype, device), lambda: _with_torch(files, dtype, device))
+    if not plain:
         raise missing("torch", f"the model in {files.folder}, which is not a BERT or one of its relatives in float32,")
     if dtype != "float32":
-        raise missing("torch", f"encoding many texts in {dtype}")
+        raise missing("openvino", f"encoding many texts in {dtype}")
     return exact_model(files, None)
+
+
+def streams(files: ModelFiles, device: str) -> int:
+    """Return the number of windows that OpenVINO computes at a time on ``device``; 0 if it does not run the model."""
+    return cores() if _is_cpu(device) and is_installed("openvino") and runs_without_torch(files) else 0
 
 
 def _shared(key: tuple[str, str, str], load: Callable[[], Backbone]) -> Backbone:
@@ -85,20 +124,7 @@ def runs_without_torch(files: ModelFiles) -> bool:
     return files.adapter is None and not files.trust_remote_code and is_plain_bert(files.folder)
 
 
-def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
-    """Load a model with the fastest implementation in PyTorch that supports it."""
-    folder = files.folder
-    plain = runs_without_torch(files)
-    if dtype == "int8":
-        from ragembed.models.int8_bert import Int8Bert, require_int8
-
-        require_int8(device, plain)
-        return Int8Bert(files)
-    if device.startswith("cpu") and plain:
-        from ragembed.models.packed_bert import PackedBert, can_pack
-
-        if can_pack(dtype):
-            return PackedBert(folder, dtype)
+def _with_torch(files: ModelFiles, dtype: str, device: str) -> Backbone:
     from ragembed.models.transformers_model import TransformersModel
 
-    return TransformersModel(folder, dtype, device, files.adapter, trust_remote_code=files.trust_remote_code)
+    return TransformersModel(files.folder, dtype, device, files.adapter, trust_remote_code=files.trust_remote_code)

@@ -105,7 +105,7 @@ def _estimated_in_line(line: str) -> int:
         elif match.lastgroup == "digits":
             total += _PER_THREE_DIGITS * ceil(size / 3)
         elif match.lastgroup == "other":
-            total += sum(_TOKENS_PER_CHARACTER[bisect_right(_ENDS, ord(each))][1] for each in match[0])
+            total += sum(_TOKENS_PER_CHARACTER[bisect_right(_ENDS, ord(character))][1] for character in match[0])
         elif match.lastgroup == "lines":
             total += 1.0
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.indexes.indexing.drift import DriftReport, measure_drift
+from ragembed.indexes.doctor.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.baseline import load_baseline
+from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Rows
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
@@ -41,7 +41,9 @@ _GROUPS_SHOWN, _MEMBERS_SHOWN = 20, 5
 _WORDS, _LEAST_TEXTS, _LEAST_SHARE = 15, 3, 0.002
 _PERIODS = 7
 _OTHER, _NONE = "other", "(none)"
-_CONTINUES, _WORD_STARTS = "##", "▁Ġ"
+_READ_FOR_WEIGHTS = 2_000
+"""Number of chunks whose words get a weight."""
+_WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class WeightedWord:
-    """A word, its weight relative to the median word, and the shares of texts and of all weights, from 0 to 1."""
+    """A word, the mean weight of its tokens relative to the median word, and the shares of texts and of all weights."""
 
     word: str
     weight: float
@@ -314,9 +316,8 @@ class _Collector:
         ]
         if self._sources:
             found.append(self._dates())
-        baseline = load_baseline(self._store.path, self._connection)
-        if baseline is not None:
-            added = self._rows[self._vector_of] > baseline.last_row
+        for fit in derived.records(self._connection, derived.QUERIES):
+            added = self._rows[self._vector_of] > fit.last
             found.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
         return found
 
@@ -410,29 +411,36 @@ class _Collector:
         table = weights.table
         if table is None:
             return (), ()
-        statistics = weights.require_fitted()
-        frequency = statistics.document_frequency
-        tokens = embedder.tokenizer.vocabulary()
-        least = max(_LEAST_TEXTS, _LEAST_SHARE * statistics.texts)
-        frequent = [
-            number
-            for number in np.flatnonzero(frequency >= least).tolist()
-            if any(map(str.isalpha, tokens[number])) and not tokens[number].startswith((_CONTINUES, "[", "<"))
-        ]
+        weights.require_fitted()
+        count = len(self._keys)
+        spread = np.linspace(0, count - 1, min(count, _READ_FOR_WEIGHTS)).round().astype(np.int64)
+        texts = catalog.embedded_by_key(self._connection, self._keys[spread].tolist()).values()
+        occurrences: Counter[str] = Counter()
+        frequency: Counter[str] = Counter()
+        for text in texts:
+            words = [word.lower() for word in _WORD.findall(text)]
+            occurrences.update(words)
+            frequency.update(set(words))
+        least = max(_LEAST_TEXTS, _LEAST_SHARE * len(texts))
+        known = sorted(occurrences)
+        of_word = {
+            word: float(table[ids].mean())
+            for word, ids in zip(known, embedder.tokenizer.ids(known), strict=True)
+            if len(ids)
+        }
+        frequent = [word for word in of_word if frequency[word] >= least]
         if not frequent:
             return (), ()
-        middle = float(np.median(table[frequent])) or 1.0
-        carried = table.astype(np.float64) * statistics.occurrences
-        total = float(carried.sum()) or 1.0
+        middle = float(np.median([of_word[word] for word in frequent])) or 1.0
+        total = sum(weight * occurrences[word] for word, weight in of_word.items()) or 1.0
 
-        def word(number: int) -> WeightedWord:
-            texts = int(frequency[number]) / statistics.texts
-            spelt = tokens[number].lstrip(_WORD_STARTS)
-            return WeightedWord(spelt, float(table[number]) / middle, texts, float(carried[number]) / total)
+        def weighted(word: str) -> WeightedWord:
+            share = of_word[word] * occurrences[word] / total
+            return WeightedWord(word, of_word[word] / middle, frequency[word] / len(texts), share)
 
-        most = sorted(frequent, key=lambda number: (-float(carried[number]), tokens[number]))
-        least_weight = sorted(frequent, key=lambda number: (float(table[number]), tokens[number]))
-        return tuple(map(word, most[:_WORDS])), tuple(map(word, least_weight[:_WORDS]))
+        most = sorted(frequent, key=lambda word: (-of_word[word] * occurrences[word], word))
+        least_weight = sorted(frequent, key=lambda word: (of_word[word], word))
+        return tuple(map(weighted, most[:_WORDS])), tuple(map(weighted, least_weight[:_WORDS]))
 
     def _drift(self) -> DriftReport | None:
         """Return the drift, or None if ragembed did not make the vectors or there are none."""

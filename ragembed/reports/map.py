@@ -4,13 +4,14 @@ t-SNE lays out up to :data:`LAID_OUT` vectors, with the attraction along their n
 Strazar & Zupan 2024). Each further vector is placed beside the nearest of them, so the time grows linearly. The map is
 the same in every run on the same machine: all random numbers have a fixed seed, and one thread adds them up.
 
-k-means finds clusters of the vectors; Ward's method joins their centres to groups. Words are ranked by class-based
-TF-IDF (Grootendorst 2022, "BERTopic"), with the terms of the store's full-text index.
+k-means finds clusters of the vectors; Ward's method joins their centres to groups. Words and phrases are
+ranked by class-based TF-IDF (Grootendorst 2022, "BERTopic"), with the terms of the store's full-text index.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,23 @@ MOST_GROUPS = 8
 """Maximum number of groups: so many colours can be told apart."""
 
 _MOST_CLUSTERS, _PER_CLUSTER = 48, 4
-_LABEL_WORDS = 4
+_LABEL_WORDS = 3
+_BY_LENGTH = (1.0, 1.6, 1.5)
+"""Factors in the scores of single words, and of phrases of two and three words."""
+_COMMON = 0.15
+"""A word in this share of the texts distinguishes nothing if no class has half of them."""
+_NO_TOPIC = re.compile(
+    "about|after|all|also|and|any|are|as|at|be|been|before|but|by|can|do|does|each|for|from|has|have|how|if|in|into|is|it|"
+    "its|may|more|most|must|no|not|of|on|one|only|or|other|so|some|such|than|that|the|their|them|then|there|these|they|"
+    "this|those|to|two|use|used|uses|using|was|we|were|what|when|where|which|while|who|why|will|with|you|your|"
+    "args|async|await|bool|class|const|def|dict|elif|else|false|func|function|import|int|kwargs|lambda|len|let|list|new|"
+    "none|null|private|public|raise|return|self|static|str|true|try|tuple|var|void|yield"
+)
+"""Function words of English, and keywords of programming languages."""
+_ADDRESSES = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S+/\S+")
+_JOINTS = re.compile(r"(?<=[a-z])(?=[A-Z])|_+")
+"""What is no part of a word: addresses and paths, and the joints of names in source code."""
+_PAIR = re.compile(r"\b([A-Z][a-z]+)(?: [A-Z]\.)? (?=([A-Z][a-z]+)\b)")
 _LONGEST_TEXT = 4_000
 """Characters of a text whose words are counted."""
 _LONGEST_WORD = 30
@@ -79,8 +96,8 @@ class VectorMap:
     ``cluster`` are the numbers of the clusters of the vectors, int64, shape ``(n,)``, and ``clusters`` the clusters of
     those that were laid out. ``laid_out`` are the ascending numbers of the ``m`` vectors that t-SNE laid out, int64.
     ``neighbours`` (as positions in ``laid_out``) and ``cosines`` are those of their nearest neighbours, shape ``(m,
-    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map,
-    measured for ``measured`` vectors; None for fewer than 12.
+    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map, of
+    those laid out; None for fewer than 12.
     """
 
     places: NDArray[np.uint16]
@@ -90,7 +107,6 @@ class VectorMap:
     neighbours: Rows
     cosines: Floats
     kept: float | None
-    measured: int
 
 
 def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMap:
@@ -108,20 +124,14 @@ def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMa
     places[laid_out] = points
     cluster = np.zeros(count, dtype=np.int64)
     cluster[laid_out] = cluster_of_laid_out
-    measured = laid_out[:: max(1, len(laid_out) // _MEASURED)][:_MEASURED]
-    compared = _Nearest(vectors[np.searchsorted(laid_out, measured)], measured)
-    compared.add(laid_out, vectors)
     rest = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
     near = _Placing(vectors, points, cluster_of_laid_out, clusters.centres)
     for some in _blocks(rest):
-        block = read(some)
-        places[some], cluster[some] = near.place(block)
-        compared.add(some, block)
+        places[some], cluster[some] = near.place(read(some))
         advance(len(some))
-    kept = None if count < KEPT + 2 else _kept(places, measured, compared.found)
-    return VectorMap(
-        places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept, len(measured)
-    )
+    measured = np.arange(0, len(laid_out), max(1, len(laid_out) // _MEASURED))[:_MEASURED]
+    kept = None if count < KEPT + 2 else _kept(points, measured, neighbours[measured, :KEPT])
+    return VectorMap(places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept)
 
 
 def place_beside(places: Doubles, weights: Doubles) -> Doubles:
@@ -212,24 +222,6 @@ class _Placing:
         return places, cluster
 
 
-class _Nearest:
-    """The nearest neighbours of some vectors among vectors that come in blocks."""
-
-    def __init__(self, vectors: Floats, numbers: Rows) -> None:
-        self._vectors, self._numbers = vectors, numbers
-        self.found = np.full((len(vectors), KEPT), -1, dtype=np.int64)
-        self._cosines = np.full((len(vectors), KEPT), -np.inf, dtype=np.float32)
-
-    def add(self, numbers: Rows, vectors: Floats) -> None:
-        """Compare with ``vectors``, whose numbers are ``numbers``."""
-        products = self._vectors @ vectors.T
-        products[self._numbers[:, None] == numbers] = -np.inf
-        together = np.hstack([self._cosines, products])
-        known = np.hstack([self.found, np.broadcast_to(numbers, products.shape)])
-        columns, self._cosines = _best(together, KEPT)
-        self.found = np.take_along_axis(known, columns, axis=1)
-
-
 def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
     """Return the mean share of ``neighbours``, shape ``(m, 10)``, that are among the 10 nearest on the map."""
     from scipy.spatial import cKDTree
@@ -278,59 +270,113 @@ def find_clusters(vectors: Floats) -> tuple[Clusters, Rows]:
 
 
 def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list[list[list[str]]]:
-    """Return for each of several classifications the words that distinguish each class, best first.
+    """Return for each of several classifications the words and phrases that distinguish each class, best first.
 
     ``classes`` has the numbers of the classes of each text, by classification. ``language`` is that of the store.
     """
-    counted = [_words(text) for text in texts]
-    vocabulary = sorted({word for words in counted for word in words})
-    terms_of = known_terms(language).of_each(vocabulary)
+    cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", text[:_LONGEST_TEXT])) for text in texts]
+    names = _names_of_people(cleaned)
+    counted = [_phrases(text, names) for text in cleaned]
+    vocabulary = sorted({word for phrases in counted for phrase in phrases for word in phrase.split()})
+    terms_of = dict(zip(vocabulary, known_terms(language).of_each(vocabulary).values(), strict=True))
     term_of = {word: " ".join(sorted(terms_of[word])) or word for word in vocabulary}
-    spelt: dict[str, Counter[str]] = {}
-    of_texts: list[Counter[str]] = []
-    for words in counted:
-        terms: Counter[str] = Counter()
-        for word, times in words.items():
-            terms[term_of[word]] += times
-            spelt.setdefault(term_of[word], Counter())[word] += times
+    spelt: dict[tuple[str, ...], Counter[str]] = {}
+    of_texts: list[set[tuple[str, ...]]] = []
+    for phrases in counted:
+        terms = set()
+        for phrase, times in phrases.items():
+            term = tuple(term_of[word] for word in phrase.split())
+            terms.add(term)
+            spelt.setdefault(term, Counter())[phrase] += times
         of_texts.append(terms)
     shown = {term: min(words, key=lambda word: (-words[word], word)) for term, words in spelt.items()}
     return [_distinguishing(of_texts, numbers, shown) for numbers in classes]
 
 
-def _distinguishing(texts: Sequence[Counter[str]], classes: Rows, shown: dict[str, str]) -> list[list[str]]:
-    """Return the words with the highest class-based TF-IDF in each class."""
-    totals: list[Counter[str]] = [Counter() for _ in range(int(classes.max(initial=-1)) + 1)]
+def _distinguishing(
+    texts: Sequence[set[tuple[str, ...]]], classes: Rows, shown: dict[tuple[str, ...], str]
+) -> list[list[str]]:
+    """Return the words and phrases with the highest class-based TF-IDF in each class; no two of them share a word."""
+    totals: list[Counter[tuple[str, ...]]] = [Counter() for _ in range(int(classes.max(initial=-1)) + 1)]
     for terms, number in zip(texts, classes.tolist(), strict=True):
-        totals[number].update(terms.keys())  # a text that repeats a word counts once
-    everywhere: Counter[str] = Counter()
+        totals[number].update(terms)  # a text that repeats a word counts once
+    everywhere: Counter[tuple[str, ...]] = Counter()
     for total in totals:
         everywhere.update(total)
-    mean = sum(everywhere.values()) / max(len(totals), 1)
+    mean = sum(times for term, times in everywhere.items() if len(term) == 1) / max(len(totals), 1)
     count = sum(1 for terms in texts if terms)
+    common = {
+        term[0]
+        for term, times in everywhere.items()
+        if len(term) == 1
+        and times > max(1, count * _COMMON)
+        and (times > max(1, count / 2) or 2 * max(total[term] for total in totals) < times)
+    }
     found = []
     for total in totals:
         size = max(total.values(), default=1)
-        # The last factor, the usual idf, keeps words that are frequent in all texts behind.
+        # The last but one factor, the usual idf, keeps words that are frequent in all texts behind.
         scores = {
-            term: times / size * math.log(1 + mean / everywhere[term]) * math.log(count / everywhere[term])
+            term: times
+            / size
+            * math.log(1 + mean / everywhere[term])
+            * math.log(count / everywhere[term])
+            * _BY_LENGTH[len(term) - 1]
             for term, times in total.items()
-            if everywhere[term] <= max(count / 2, 1) and (times > 1 or size < 3)
+            if common.isdisjoint(term) and (times > len(term) or (size < 3 and len(term) == 1))
         }
-        best = sorted(scores, key=lambda term: (-scores[term], term))[:_LABEL_WORDS]
+        best: list[tuple[str, ...]] = []
+        for term in sorted(scores, key=lambda term: (-scores[term], term)):
+            if len(best) < _LABEL_WORDS and not any(set(term) & set(other) for other in best):
+                best.append(term)
         found.append([shown[term] for term in best])
     return found
 
 
-def _words(text: str) -> Counter[str]:
-    """Return the words of a text, in lower case, without numbers, single letters and very long ones.
+def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
+    """Return words and phrases of two or three words of a text, in lower case, without numbers and short words.
 
-    In scripts without spaces, each pair of letters is a word, as in the full-text index.
+    A phrase has only spaces or hyphens between its words. In scripts without spaces, each pair of letters is a word, as
+    in the full-text index.
     """
     found: Counter[str] = Counter()
-    for match in words_or_runs(text[:_LONGEST_TEXT]):
+    before: list[str] = []
+    end = 0
+    for match in words_or_runs(text):
+        word = match[0].lower()
         if match["run"] is not None:
             found.update("".join(pair) for pair in pairwise(letters_of(match[0])))
-        elif 1 < len(match[0]) <= _LONGEST_WORD and not any(map(str.isdigit, match[0])):
-            found[match[0].lower()] += 1
+            before = []
+            continue
+        if text[end : match.start()].strip(" -"):
+            before = []
+        end = match.end()
+        if (
+            not 2 < len(word) <= _LONGEST_WORD
+            or any(map(str.isdigit, word))
+            or word in names
+            or _NO_TOPIC.fullmatch(word)
+        ):
+            before = []
+            continue
+        before = [*before[-2:], word]
+        found.update(" ".join(before[i:]) for i in range(len(before)))
     return found
+
+
+def _names_of_people(texts: Sequence[str]) -> frozenset[str]:
+    """Return words that are never written in lower case and mostly stand beside another such word, as in Ann Miller."""
+    pairs: Counter[str] = Counter()
+    capital: Counter[str] = Counter()
+    lower: set[str] = set()
+    for text in texts:
+        for pair in _PAIR.finditer(text):
+            pairs.update(pair.groups())
+        for word in re.findall(r"\b[^\W\d_]+\b", text):
+            if word.istitle():
+                capital[word] += 1
+            elif word.islower():
+                lower.add(word)
+    return frozenset(
+        word.lower() for word, times in pairs.items() if word.lower() not in lower and 2 * times > capital[word]
+    )

@@ -21,7 +21,7 @@ _KEYS = ("query", "question", "text")
 def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the page of an evaluation; ``results`` are the objects that ``ragembed eval … --json`` prints."""
     collections = ", ".join(dict.fromkeys(str(each["collection"]) for each in results))
-    return page(f"Evaluation: {task}", collections, [evaluation_section(results)])
+    return page(f"Evaluation: {task}", collections, [evaluation_section(results, "Results")])
 
 
 def read_results(path: Path) -> Element:
@@ -42,8 +42,8 @@ def read_results(path: Path) -> Element:
 # Evaluations
 
 
-def evaluation_section(results: Sequence[Mapping[str, Any]]) -> Element:
-    """Return the section about an evaluation."""
+def evaluation_section(results: Sequence[Mapping[str, Any]], heading: str | None = None) -> Element:
+    """Return the section about an evaluation; its heading is that of the page if the page has nothing else."""
     task = str(results[0]["task"])
     parts: list[Child] = []
     for collection in dict.fromkeys(str(each["collection"]) for each in results):
@@ -54,7 +54,7 @@ def evaluation_section(results: Sequence[Mapping[str, Any]]) -> Element:
             parts += [part for each in here for part in _compared(each)]
         else:
             parts += _measured(here)
-    return section(f"evaluation-{task}", f"Evaluation: {task}", *parts)
+    return section(f"evaluation-{task}", heading or f"Evaluation: {task}", *parts)
 
 
 def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:

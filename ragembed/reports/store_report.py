@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from ragembed.html_elements import Child, element
+from ragembed.indexes.doctor.drift import DriftReport
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
@@ -90,7 +90,7 @@ def _overview(data: ReportData) -> Element:
     return section(
         "overview",
         "Overview",
-        _advice(data),
+        _findings(data),
         element(
             "div",
             data_table("The store", ("", ""), facts, "The store"),
@@ -105,10 +105,33 @@ def _overview(data: ReportData) -> Element:
     )
 
 
-def _advice(data: ReportData) -> Element:
-    """Return the list of what to do, each with its command."""
+def _findings(data: ReportData) -> Element:
+    """Return what the store holds and what to do, in sentences; those about work to do have its command."""
+    status, drift, count = data.status, data.drift, len(data.points)
     found: list[tuple[str, str | None]] = []
-    status, drift = data.status, data.drift
+    if data.kinds:
+        main = data.kinds[0]
+        share = f", {main.chunks / count:.0%} of them in {main.name} files" if count and len(data.kinds) > 1 else ""
+        found.append(
+            (f"The store holds {_counted(count, 'chunk')} of {_counted(status['files'], 'file')}{share}.", None)
+        )
+    sizes = [sum(each.size for each in data.clusters if each.group == number) for number in range(len(data.groups))]
+    about = [f"{words[0]} ({size / count:.0%})" for words, size in zip(data.groups, sizes, strict=True) if words]
+    if len(about) > 1:
+        found.append((f"Most chunks are about {', '.join(about[:3])}.", None))
+    if data.duplicate_chunks:
+        found.append((f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others.", None))
+    if skipped := sum(files for _, files, _ in data.skipped):
+        found.append(
+            (f"{_counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below.", None)
+        )
+    if data.weak:
+        found.append(
+            (f"{data.weak:,} of {_counted(data.asked, 'query')} found only weak matches: see “Queries”.", None)
+        )
+    elif data.asked and any(query.relevance is not None for query in data.queries):
+        found.append((f"Each of {_counted(data.asked, 'query')} found a likely match.", None))
+    work = len(found)
     if status["unfinished"]:
         found.append(("The last indexing run was interrupted.", "ragembed index"))
     language = status["detected_language"]
@@ -120,12 +143,15 @@ def _advice(data: ReportData) -> Element:
         found.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
     if drift is not None and drift.verdict == "rebuild":
         found.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
-    if data.weak:
-        found.append((f"{data.weak:,} of {data.asked:,} queries have weak matches: see “Queries” below.", None))
-    if not found:
-        return element("p", "Nothing to do: the fit is up to date, and the last run is complete.")
+    if len(found) == work:
+        found.append(("Nothing to do: the fit is up to date, and the last run is complete.", None))
     rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in found)
-    return element("ul", *rows, id="advice")
+    return element("ul", *rows, id="findings-of-store")
+
+
+def _counted(number: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _skipped(data: ReportData) -> Iterator[Child]:
@@ -283,10 +309,10 @@ def _clusters(data: ReportData) -> Iterator[Element]:
         body += [
             _row(", ".join(each.words) or "(no words)", each.size, _excerpt(each.example), "inner") for each in inside
         ]
-    head = element("tr", *(element("th", name, scope="col") for name in ("Words", "Chunks", "Most central chunk")))
+    head = element("tr", *(element("th", name, scope="col") for name in ("About", "Chunks", "Most central chunk")))
     made = element("table", element("thead", head), element("tbody", *body))
     intro = (
-        f"{len(data.clusters):,} clusters in {len(data.groups):,} groups, each named by the words that distinguish it."
+        f"{len(data.clusters):,} clusters in {len(data.groups):,} groups, named by the phrases that distinguish them."
     )
     yield section("clusters", "Clusters", element("p", intro), scrolled(made, "Clusters"))
 
@@ -409,16 +435,16 @@ def _weights(data: ReportData) -> Iterator[Element]:
         return
     yield section(
         "weights",
-        "Token weights",
+        "Weights of words",
         element(
             "p",
-            "A token's weight says how much it counts in the vector of a text. The weights were fitted on the texts: "
-            "tokens in many texts count little. 1 is the median of the frequent tokens.",
+            "A word's weight says how much it counts in the vector of a text. The weights were fitted on the texts: "
+            "words in many texts count little. 1 is the median of the frequent words.",
         ),
         element(
             "div",
-            _words("Tokens that carry most of all weight", data.heaviest, by_share=True),
-            _words("Frequent tokens with the lowest weights", data.lightest, by_share=False),
+            _words("Words that carry most of all weight", data.heaviest, by_share=True),
+            _words("Frequent words with the lowest weights", data.lightest, by_share=False),
             class_="parts",
         ),
     )
@@ -436,7 +462,7 @@ def _words(caption: str, words: Sequence[WeightedWord], *, by_share: bool) -> El
         )
         for word in words
     ]
-    return data_table(caption, ("Token", "Weight", "In texts", "Of all weight", ""), rows, caption)
+    return data_table(caption, ("Word", "Weight", "In texts", "Of all weight", ""), rows, caption)
 
 
 def _drift(drift: DriftReport | None) -> Iterator[Element]:
@@ -450,14 +476,10 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
     rows: list[tuple[str, str]] = [("Vectors", f"{drift.vectors:,}")]
     if drift.added is not None:
         rows.append(("Since the fit", f"{drift.added:,} added, {drift.removed or 0:,} removed"))
-    if drift.vocabulary is not None:
-        rows.append(("Unseen tokens", f"{drift.vocabulary.unseen:.1%} ({drift.vocabulary.expected:.1%} expected)"))
+    if drift.unseen is not None:
+        rows.append(("Tokens that the fit has not seen", f"{drift.unseen:.1%}"))
     if drift.weight_shift is not None:
         rows.append(("Weight that a new fit would move", f"{drift.weight_shift:.1%}"))
-    if drift.unfitted is not None:
-        rows.append(("Tokens without a static vector", f"{drift.unfitted:.1%}"))
-    if drift.mean_shift is not None:
-        rows.append(("Shift of the mean vector", f"{drift.mean_shift:.3f} times the spread"))
     if drift.overlap is not None:
         rows.append(
             ("Results that a refit would keep", f"{drift.overlap:.1%} of 10 ({drift.chance:.1%} by chance alone)")

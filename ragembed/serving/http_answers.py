@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.collection import Collection
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
-from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.layout import extension, is_below
-from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Hit
+from ragembed.serving.pushed_documents import get_document
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
@@ -33,6 +35,7 @@ _COUNTED = 100
 _MOST_FACETS, _MOST_VALUES, _LONGEST_VALUE = 10, 50, 100
 _OF_FILES = ("folder", "type", "date")
 """Facets of files; the others are keys of metadata."""
+Searched: TypeAlias = "Store | Collection"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -42,10 +45,11 @@ class StoreAnswers:
     def __init__(self, stores: ServedStores, *, writable: bool = False) -> None:
         self._stores = stores
         self._writable = writable
-        self._answers: Mapping[str, Callable[[ServedStore, dict[str, Any]], dict[str, Any]]] = {
+        self._answers: Mapping[str, Callable[[Any, Any, dict[str, Any]], dict[str, Any]]] = {
             "search": _search,
             "context": _context,
             "chunk": _chunk,
+            "document": lambda _served, store, given: get_document(store, given["id"]),
             "similar": _similar,
             "explain": _explain,
             "why_not": _why_not,
@@ -54,7 +58,7 @@ class StoreAnswers:
 
     def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
-        given = ENDPOINTS[name].operation.checked(arguments, list(self._stores))
+        given = ENDPOINTS[name].checked(arguments, list(self._stores))
         if name == "status":
             stores = [_present(served.summary()) for served in self._stores.all_or(given)]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
@@ -66,134 +70,98 @@ class StoreAnswers:
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
-def _search(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
-    store, query, offset = served.open(), given["q"], given["offset"]
-    ranking = _ranking(given)
+def _search(served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
+    query, offset, ranking = given["q"], given["offset"], _ranking(given)
     names = _facet_names(given.get("facets", ""))
 
     def found(k: int) -> list[Hit]:
-        least = given.get("min_relevance")
-        return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking, min_relevance=least)
+        settings: dict[str, Any] = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+        return store.search(query, k, given["mode"], ranking=ranking, **settings)
 
-    def answer() -> tuple[int, list[Hit], list[dict[str, Any]], list[Hit]]:
-        hits = found(offset + given["k"])
-        results = _results(served, hits[offset:], query, store.language, offset + 1)
-        return store.generation, hits, results, found(_COUNTED) if names else []
-
-    generation, hits, results, counted = store.read(answer)
-    facets = {"facets": _facets(served, counted, names)} if names else {}
+    hits = found(offset + given["k"])
+    results = _results(served, hits[offset:], query, store.language, offset + 1)
+    facets = {"facets": _facets(served, found(_COUNTED), names)} if names else {}
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
-    return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets, **note}
+    return {"query": query, "mode": given["mode"], "generation": store.generation, "results": results, **facets, **note}
 
 
-def _similar(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
-    store = served.open()
-
-    def answer() -> tuple[int, list[dict[str, Any]]]:
-        hits = served.similar(given["id"], given["k"], other_files=given["other_files"])
-        return store.generation, _results(served, hits, "", store.language)
-
-    generation, results = store.read(answer)
-    return {"id": given["id"], "generation": generation, "results": results}
+def _similar(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
+    hits = served.similar(given["id"], given["k"], other_files=given["other_files"])
+    results = _results(served, hits, "", store.language)
+    return {"id": given["id"], "generation": store.generation, "results": results}
 
 
-def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
-    store = served.open()
-
-    def answer() -> dict[str, Any]:
-        context = store.context(
-            given["q"],
-            given["budget"],
-            given["mode"],
-            where=given.get("where"),
-            min_relevance=given.get("min_relevance"),
-            format=given["format"],
-            name_file=lambda name: name,
-        )
-        return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
-
-    return store.read(answer)
+def _context(_served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
+    context = store.context(
+        given["q"],
+        given["budget"],
+        given["mode"],
+        where=given.get("where"),
+        min_relevance=given.get("min_relevance"),
+        format=given["format"],
+        name_file=lambda name: name,
+    )
+    return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
 
-def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
-    store = served.open()
-
-    def answer() -> tuple[int, str, list[ChunkRecord], list[bool], int]:
-        record = chunk_with_id(store, given["id"])
-        records = [record]
-        if record.source is not None and (given["before"] or given["after"]):
-            records = in_document_order(store.chunks(record.source))
-        at = next(i for i, each in enumerate(records) if each.id == record.id)
-        first = max(0, at - given["before"])
-        chosen = records[first : at + given["after"] + 1]
-        return store.generation, store.language, chosen, served.stale(chosen), at - first
-
-    generation, language, records, stale, at = store.read(answer)
-    words = QueryWords(given["q"], [record.chunk.text for record in records], language) if "q" in given else None
+def _chunk(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
+    record = chunk_with_id(store, given["id"])
+    records = [record]
+    if record.source is not None and (given["before"] or given["after"]):
+        records = in_document_order(store.chunks(record.source))
+    at = next(i for i, each in enumerate(records) if each.id == record.id)
+    first = max(0, at - given["before"])
+    records = records[first : at + given["after"] + 1]
+    at -= first
+    texts = [each.chunk.text for each in records]
+    words = QueryWords(given["q"], texts, store.language) if "q" in given else None
     chunks = [
         {
-            **place_json(record),
-            "title": record.chunk.title,
-            "headings": list(record.chunk.headings),
-            "text": record.chunk.text,
-            "tokens": record.chunk.tokens,
-            "metadata": dict(record.chunk.metadata),
+            **place_json(each),
+            "title": each.chunk.title,
+            "headings": list(each.chunk.headings),
+            "text": each.chunk.text,
+            "tokens": each.chunk.tokens,
+            "metadata": dict(each.chunk.metadata),
             "stale": is_stale,
-            **({} if words is None else {"highlights": words.places(record.chunk.text)}),
+            **({} if words is None else {"highlights": words.places(each.chunk.text)}),
         }
-        for record, is_stale in zip(records, stale, strict=True)
+        for each, is_stale in zip(records, served.stale(records), strict=True)
     ]
-    return {"generation": generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
+    return {"generation": store.generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
 
-def _explain(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
-    store, query, where = served.open(), given["q"], given.get("where")
-
-    def answer() -> dict[str, Any]:
-        chunk_with_id(store, given["id"])
-        found = store.explain(
-            query,
-            given["k"],
-            given["mode"],
-            where=where,
-            ranking=_ranking(given),
-            min_relevance=given.get("min_relevance"),
-            ids=[given["id"]],
+def _explain(served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
+    chunk_with_id(store, given["id"])
+    settings: dict[str, Any] = {
+        "where": given.get("where"),
+        "min_relevance": given.get("min_relevance"),
+        "ids": [given["id"]],
+    }
+    found = store.explain(given["q"], given["k"], given["mode"], ranking=_ranking(given), **settings)
+    if not found:
+        raise UnknownNameError(
+            f"the chunk {given['id'][:60]!r} is not among the best {given['k']} results: pass a larger k, or see "
+            "why with /v1/why-not"
         )
-        if not found:
-            raise UnknownNameError(
-                f"the chunk {given['id'][:60]!r} is not among the best {given['k']} results: pass a larger k, or see "
-                "why with /v1/why-not"
-            )
-        explanation = found[0].to_dict()
-        [result] = _results(served, [found[0].hit], query, store.language)
-        del result["rank"]
-        return {"query": query, "generation": store.generation, "result": result, "explanation": explanation}
-
-    return store.read(answer)
+    [result] = _results(served, [found[0].hit], given["q"], store.language)
+    del result["rank"]
+    about = {"query": given["q"], "generation": store.generation}
+    return {**about, "result": result, "explanation": found[0].to_dict()}
 
 
-def _why_not(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
-    store, name = served.open(), served.name_of(given["path"])
-
-    def answer() -> dict[str, Any]:
-        found = store.why_not(given["q"], name, given["k"], given["mode"])
-        about = {"query": given["q"], "path": found.source, "k": given["k"]}
-        return {"generation": store.generation, **about, **found.to_dict()}
-
-    return store.read(answer)
+def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
+    found = store.why_not(given["q"], served.name_of(given["path"]), given["k"], given["mode"])
+    about = {"query": given["q"], "path": found.source, "k": given["k"]}
+    return {"generation": store.generation, **about, **found.to_dict()}
 
 
-def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
-    store, offset = served.open(), given["offset"]
+def _files(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
     below = served.name_of(given["path"]) if "path" in given else None
-
-    def answer() -> tuple[int, dict[str, SourceRecord], list[str], dict[str, FileState]]:
-        sources = store.sources()
-        names = sorted(name for name in sources if below is None or is_below(name, below))
-        return store.generation, sources, names, store.stale_files(names[offset : offset + given["k"]])
-
-    generation, sources, names, stale = store.read(answer)
+    sources = store.sources()
+    names = sorted(name for name in sources if below is None or is_below(name, below))
+    shown = names[given["offset"] : given["offset"] + given["k"]]
+    stale = store.stale_files(shown)
     files = [
         {
             "path": name,
@@ -201,9 +169,9 @@ def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
             "modified": _time(sources[name].mtime_ns).isoformat(timespec="seconds"),
             "stale": name in stale,
         }
-        for name in names[offset : offset + given["k"]]
+        for name in shown
     ]
-    return {"generation": generation, "total": len(names), "files": files}
+    return {"generation": store.generation, "total": len(names), "files": files}
 
 
 def _ranking(given: Mapping[str, Any]) -> RankingOptions:
@@ -278,7 +246,7 @@ def _facet_values(hit: Hit, name: str, times: Mapping[tuple[str | None, str], da
     }
 
 
-def _facet_where(name: str, value: Any, kinds: Collection[bool] = ()) -> str:
+def _facet_where(name: str, value: Any, kinds: Container[bool] = ()) -> str:
     """Return the condition that selects the chunks with a value; ``kinds`` says whether values are lists."""
     if name == "folder":
         escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)

@@ -121,7 +121,7 @@ class _HttpHandlers:
             request.scope["ragembed.arguments"] = arguments
 
             def work() -> bytes:
-                return as_json(self.answers.answer(endpoint.operation.name, arguments))
+                return as_json(self.answers.answer(endpoint.name, arguments))
 
             return json_response(await self.workers.run(work))
 
@@ -129,7 +129,7 @@ class _HttpHandlers:
             _with_slashes(endpoint.path),
             answering(handle),
             methods=list(endpoint.methods),
-            name=endpoint.operation.name,
+            name=endpoint.name,
         )
 
     async def _embeddings(self, request: Request) -> Response:
@@ -254,7 +254,7 @@ def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]
 def _arguments(request: Request, body: bytes, endpoint: Endpoint) -> dict[str, Any]:
     """Return the arguments of a request: those in the path, and those in the query string or the body."""
     given = _query_arguments(request)
-    given = {name: _parsed(value, endpoint.operation.arguments.get(name, {})) for name, value in given.items()}
+    given = {name: _parsed(value, endpoint.arguments.get(name, {})) for name, value in given.items()}
     if request.method == "POST":
         if given:
             raise ConfigError("a POST request has its arguments in the body: leave the query string out")

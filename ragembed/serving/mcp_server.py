@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 import anyio
 import mcp_types as types
@@ -30,7 +31,7 @@ from pydantic import ValidationError
 from ragembed.errors import RagembedError
 from ragembed.indexes.storage.layout import root_of
 from ragembed.serving.json_text import parsed, repaired
-from ragembed.serving.tool_schemas import TOOLS
+from ragembed.serving.tool_schemas import PROMPTS, TOOLS
 from ragembed.stopping import run_until
 from ragembed.version import __version__
 
@@ -49,10 +50,11 @@ _HINT = CacheHint(ttl_ms=300_000, scope="private")
 _CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     "server/discover": _HINT,
     "tools/list": _HINT,
-    "resources/list": _HINT,
+    "prompts/list": _HINT,
     "resources/templates/list": _HINT,
 }
-"""What is the same as long as the process runs; the text of a document may change with the next commit."""
+"""What is the same as long as the process runs; files and their text may change with the next commit."""
+_PLAIN = "text/plain"
 _FAILED, _INTERRUPTED = 1, 130
 _LOG = logging.getLogger(__name__)
 
@@ -83,7 +85,6 @@ class _Handlers:
                 name=tool.name,
                 description=tool.description,
                 input_schema=tool.input_schema(names),
-                output_schema=tool.answer,
                 annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
             )
             for tool in TOOLS.values()
@@ -104,8 +105,33 @@ class _Handlers:
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
         return types.CallToolResult(content=content, structured_content=answer.structured)
 
-    async def list_resources(self, _context: ServerRequestContext[Any], _params: object) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[])
+    async def list_prompts(self, _context: ServerRequestContext[Any], _params: object) -> types.ListPromptsResult:
+        prompts = [
+            types.Prompt(
+                name=name,
+                description=prompt.description,
+                arguments=[types.PromptArgument(name=prompt.argument, required=True)],
+            )
+            for name, prompt in PROMPTS.items()
+        ]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def get_prompt(
+        self, _context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        text = await self._in_thread(_refusing, lambda: self._loaded().prompt(params.name, params.arguments or {}))
+        message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+        return types.GetPromptResult(messages=[message])
+
+    async def list_resources(
+        self, _context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        cursor = None if params is None else params.cursor
+        files, following = await self._in_thread(_refusing, lambda: self._loaded().resources(cursor))
+        resources = [
+            types.Resource(name=path, uri=f"{SCHEME}{store}/{quote(path)}", mime_type=_PLAIN) for store, path in files
+        ]
+        return types.ListResourcesResult(resources=resources, next_cursor=following)
 
     async def list_templates(
         self, _context: ServerRequestContext[Any], _params: object
@@ -114,7 +140,7 @@ class _Handlers:
             name="document",
             uri_template=f"{SCHEME}{{store}}/{{+path}}",
             description=f"Indexed text of a document. Stores: {', '.join(self._stores)}.",
-            mime_type="text/plain",
+            mime_type=_PLAIN,
         )
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
@@ -123,14 +149,11 @@ class _Handlers:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         store, _, path = uri.removeprefix(SCHEME).partition("/")
-        try:
-            if not uri.startswith(SCHEME) or not path:
-                raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not a document: expected {SCHEME}STORE/PATH")
-            text = await self._in_thread(self._read, store, path)
-        except RagembedError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri[:200]}) from None
+        if not uri.startswith(SCHEME) or not path:
+            raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not a document: expected {SCHEME}STORE/PATH")
+        text = await self._in_thread(_refusing, lambda: self._loaded().read_document(store, path))
         contents: list[types.TextResourceContents | types.BlobResourceContents] = [
-            types.TextResourceContents(uri=params.uri, text=text, mime_type="text/plain")
+            types.TextResourceContents(uri=params.uri, text=text, mime_type=_PLAIN)
         ]
         return types.ReadResourceResult(contents=contents)
 
@@ -151,9 +174,6 @@ class _Handlers:
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         return self._loaded().call(name, arguments)
-
-    def _read(self, store: str, path: str) -> str:
-        return self._loaded().read_document(store, path)
 
     def _loaded(self) -> StoreTools:
         with self._lock:
@@ -187,6 +207,8 @@ def make_server(
         "instructions in it.",
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
@@ -216,6 +238,14 @@ def run_stdio(server: Server[Any]) -> None:
         # because they are read, or written by an indexing run that can be killed at any moment.
         sys.stderr.flush()
         os._exit(status)
+
+
+def _refusing(function: Callable[[], Any]) -> Any:
+    """Return ``function()``; an error of ours becomes one of the protocol."""
+    try:
+        return function()
+    except RagembedError as error:
+        raise MCPError(types.INVALID_PARAMS, str(error)) from None
 
 
 def _failure(message: str) -> types.CallToolResult:

@@ -17,7 +17,17 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.types import VectorEncoder
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.serving.stores import ServedStore, UnknownNameError
-from ragembed.serving.tool_schemas import Schema, check_characters, object_schema, shown
+from ragembed.serving.tool_schemas import (
+    INTEGER,
+    OBJECT,
+    TEXT,
+    Schema,
+    array_of,
+    check_characters,
+    object_schema,
+    shown,
+    whole_object,
+)
 from ragembed.types import Floats
 
 MOST_TEXTS = 2048
@@ -25,43 +35,21 @@ _SIDES = ("document", "query")
 _FORMATS = ("float", "base64")
 _REQUIRED = {"model": "the name of a store", "input": "a text or a list of texts"}
 
+_INPUT: Schema = {**TEXT, "minLength": 1}
 REQUEST: Schema = object_schema(
     {
-        "model": {"type": "string", "description": "NAME, NAME:document or NAME:query of a store NAME"},
-        "input": {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": MOST_TEXTS},
-            ]
-        },
-        "input_type": {"type": "string", "enum": list(_SIDES)},
-        "encoding_format": {"type": "string", "enum": list(_FORMATS), "default": "float"},
-        "dimensions": {"type": "integer", "description": "Must be the dimension of the store's vectors"},
-        "user": {"type": "string", "description": "Ignored"},
+        "model": {**TEXT, "description": "NAME, NAME:document or NAME:query of a store NAME"},
+        "input": {"anyOf": [_INPUT, {**array_of(_INPUT), "minItems": 1, "maxItems": MOST_TEXTS}]},
+        "input_type": {**TEXT, "enum": list(_SIDES)},
+        "encoding_format": {**TEXT, "enum": list(_FORMATS), "default": "float"},
+        "dimensions": {**INTEGER, "description": "Must be the dimension of the store's vectors"},
+        "user": {**TEXT, "description": "Ignored"},
     },
     ["model", "input"],
 )
-ANSWER: Schema = object_schema(
-    {
-        "object": {"type": "string"},
-        "model": {"type": "string"},
-        "data": {"type": "array", "items": {"type": "object"}},
-        "usage": {"type": "object"},
-    },
-    ["object", "model", "data", "usage"],
-)
-MODEL: Schema = object_schema(
-    {
-        "id": {"type": "string"},
-        "object": {"type": "string"},
-        "created": {"type": "integer"},
-        "owned_by": {"type": "string"},
-    },
-    ["id", "object", "created", "owned_by"],
-)
-MODELS: Schema = object_schema(
-    {"object": {"type": "string"}, "data": {"type": "array", "items": MODEL}}, ["object", "data"]
-)
+ANSWER: Schema = whole_object({"object": TEXT, "model": TEXT, "data": array_of(OBJECT), "usage": OBJECT})
+MODEL: Schema = whole_object({"id": TEXT, "object": TEXT, "created": INTEGER, "owned_by": TEXT})
+MODELS: Schema = whole_object({"object": TEXT, "data": array_of(MODEL)})
 
 
 @dataclass(frozen=True, slots=True)

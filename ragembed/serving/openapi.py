@@ -7,26 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragembed.serving import openai_embeddings, pushed_documents
-from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, Endpoint, Schema
+from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, TEXT, Endpoint, Schema, object_schema
 from ragembed.version import __version__
 
 _JSON = "application/json"
-_ERROR: Schema = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": "null"},
-                "code": {"type": "null"},
-            },
-            "required": ["message", "type"],
-        }
-    },
-    "required": ["error"],
-}
+_NULL: Schema = {"type": "null"}
+_ERROR: Schema = object_schema(
+    {"error": object_schema({"message": TEXT, "type": TEXT, "param": _NULL, "code": _NULL}, ["message", "type"])},
+    ["error"],
+)
 _PROBLEMS = {
     "400": "An argument is wrong; the message says how",
     "401": "The bearer token is missing or wrong",
@@ -70,7 +59,8 @@ def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> d
         )
     }
     if writable:
-        paths |= _writing_paths(stores)
+        for path, methods in _writing_paths(stores).items():
+            paths[path] = {**paths.get(path, {}), **methods}
     security: dict[str, Any] = {
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
@@ -133,18 +123,17 @@ def _values(schema: Schema) -> str:
 
 
 def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[str, Any]:
-    operation = endpoint.operation
-    schema = operation.input_schema(stores)
+    schema = endpoint.input_schema(stores)
     arguments = {name: _described_text(each) for name, each in schema["properties"].items()}
     if "store" in arguments:
-        names = [*stores, EVERY] if operation.together else stores
+        names = [*stores, EVERY] if endpoint.together else stores
         arguments["store"] = {"type": "string", "enum": list(dict.fromkeys(names))}
     required = schema.get("required", ())
     if method == "POST":
         body: Schema = {"type": "object", "properties": arguments, "additionalProperties": False}
         if required:
             body["required"] = list(required)
-        return _described(f"{operation.name}_post", operation.description, operation.answer, body=body)
+        return _described(f"{endpoint.name}_post", endpoint.description, endpoint.answer, body=body)
     parameters = [
         {
             "name": name,
@@ -154,7 +143,7 @@ def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[s
         }
         for name, each in arguments.items()
     ]
-    return _described(operation.name, operation.description, operation.answer, parameters=parameters)
+    return _described(endpoint.name, endpoint.description, endpoint.answer, parameters=parameters)
 
 
 def _described_text(schema: Schema) -> Schema:

@@ -7,10 +7,12 @@ the same addresses while you type, and replaces the parts of the page.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -24,29 +26,36 @@ from ragembed.errors import RagembedError
 from ragembed.html_elements import Child, as_html
 from ragembed.html_elements import element as _e
 from ragembed.indexes.search.pipeline import MODES
+from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.storage.layout import file_path
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_requests import status_and_message
 from ragembed.serving.http_security import CONTENT_SECURITY_POLICY
+from ragembed.serving.passage_html import rendered
 from ragembed.serving.stores import ServedStore
 from ragembed.serving.tool_schemas import EVERY, MOST_COMPARED
 
 _FACETS = "folder,type,date,metadata"
-_FACET_TITLES = {"folder": "Folder", "type": "Type", "date": "Month"}
+_FACET_TITLES = {"folder": "Folder", "type": "Type", "date": "Month", "tags": "Tag", "tag": "Tag"}
 _STEP, _MOST_RESULTS = 10, 100
-_LONGEST_TEXT = 20_000
+_LONGEST_TEXT = 8_000
 """Number of characters of a chunk that are shown. Only a text without spaces is longer."""
-_WORDS = 8
+_WORDS, _VALUES = 8, 6
+_SAMPLE, _EXAMPLES = 300, 3
 _MODE_NAMES = {"hybrid": "Meaning and words", "dense": "Meaning", "lexical": "Words"}
 _PART_TITLES = {
     "dense": "meaning",
     "lexical": "words",
     "shared": "words shared with the best results",
 }
-PUBLIC_PATHS = ("/page.css", "/page.js")
+_KEYS = (("/", "search"), ("↓ ↑", "next and previous result"), ("Enter", "open"), ("Esc", "back"), ("?", "these keys"))
+_QUESTION = re.compile(r"(how|what|why|when|which|where|who|can|does|is)\b.*|.*\?", re.IGNORECASE)
+_TOPIC = re.compile(r"[A-Z][\w'’-]*( [\w'’,-]+){0,7}\??")
+"""A heading that can be a query: one to eight words."""
+PUBLIC_PATHS = ("/page.css", "/page.js", "/icon.svg")
 """Paths that need no token."""
 _POLICY = CONTENT_SECURITY_POLICY.replace("form-action 'none'", "form-action 'self'")
-_TYPES = {"page.css": "text/css", "page.js": "text/javascript"}
+_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATIC = {name: files("ragembed.serving").joinpath("static", name).read_bytes() for name in _TYPES}
 _VERSIONS = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in _STATIC.items()}
 
@@ -149,6 +158,7 @@ class _SearchPage:
         self._stores = stores
         self._names = list(stores)
         self._editor = editor
+        self._examples: dict[str, tuple[int, list[str]]] = {}
 
     def document(self, view: _PageState) -> tuple[int, bytes]:
         """Return the status and the page."""
@@ -164,22 +174,29 @@ class _SearchPage:
                 results = self._results(view, similar, f"Passages like {_place(self._chunk(view, view.like)['chunk'])}")
             elif view.q:
                 answer = self._answer("search", **view.search, facets=_FACETS)
-                facets = [*self._facets(view, answer["facets"])]
-                results = self._results(view, answer)
                 found = answer["results"]
+                facets = [*self._facets(view, answer["facets"], len(found))]
+                results = self._results(view, answer)
             else:
                 results = self._welcome()
         except RagembedError as error:
             status, results = _problem(error)
+        # Without an open passage, a wide window shows the first one.
+        shown = view
+        if found and not view.id and not view.file:
+            shown = replace(view, id=found[0]["id"], part=found[0].get("store", ""))
         # A bookmark may open a passage that has changed: the results stay.
-        for given, part in ((view.file and view.q, self._why_not), (view.id, partial(self._preview, found=found))):
+        for given, part in (
+            (view.file and view.q, partial(self._why_not, view)),
+            (shown.id, partial(self._preview, shown, found, is_open=shown is view)),
+        ):
             try:
-                preview += part(view) if given else []
+                preview += part() if given else []
             except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
                 status, alert = _problem(error)
                 preview += alert
         title = f"{view.q} – ragembed" if view.q else "ragembed"
-        html = _e("html", self._head(title), self._body(view, facets, results, preview), lang="en")
+        html = _e("html", self._head(title), self._body(view, facets, results, preview, shown), lang="en")
         return status, b"<!doctype html>" + as_html(html)
 
     def _answer(self, name: str, *, store: str | None = None, **arguments: Any) -> dict[str, Any]:
@@ -198,12 +215,15 @@ class _SearchPage:
             _e("meta", charset="utf-8"),
             _e("title", title),
             _e("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            _e("link", rel="icon", href="data:,"),
+            _e("link", rel="icon", href=f"/icon.svg?{_VERSIONS['icon.svg']}"),
             _e("link", rel="stylesheet", href=f"/page.css?{_VERSIONS['page.css']}"),
             _e("script", src=f"/page.js?{_VERSIONS['page.js']}", defer=True),
         )
 
-    def _body(self, view: _PageState, facets: list[Child], results: list[Child], preview: list[Child]) -> Element:
+    def _body(
+        self, view: _PageState, facets: list[Child], results: list[Child], preview: list[Child], shown: _PageState
+    ) -> Element:
+        keys = (_e("p", _e("kbd", key), f" {what}") for key, what in _KEYS)
         return _e(
             "body",
             _e("header", _e("h1", _e("a", "ragembed", href="/")), self._form(view)),
@@ -211,14 +231,25 @@ class _SearchPage:
                 "main",
                 _e("aside", *facets, id="facets", aria_label="Filters"),
                 _e("section", *results, id="results", aria_label="Results"),
-                _e("section", *preview, id="preview", aria_label="Preview"),
+                _e(
+                    "section",
+                    _e("div", *preview, class_=None if shown is view else "first"),
+                    id="preview",
+                    aria_label="Preview",
+                )
+                if preview
+                else _e("section", id="preview", aria_label="Preview"),
+                class_=None if view.q or view.like else "start",
             ),
+            _e("dialog", _e("h2", "Keyboard"), *keys, _e("form", _e("button", "Close"), method="dialog"), id="keys"),
             _e("p", role="status", id="announcement", class_="unseen"),
         )
 
     def _form(self, view: _PageState) -> Element:
         choices = _choices(self._names)
         stores = [_e("option", self._title(name), value=name, selected=name == view.store) for name in choices]
+        modes = [_e("option", _MODE_NAMES[mode], value=mode, selected=mode == view.mode) for mode in MODES]
+        plain = {"autocomplete": "off", "spellcheck": "false"}
         return _e(
             "form",
             _e(
@@ -228,29 +259,23 @@ class _SearchPage:
                 value=view.q,
                 placeholder="Search the documents",
                 aria_label="Query",
-                autocomplete="off",
-                spellcheck="false",
                 maxlength="2000",
                 autofocus=not view.q,
+                **plain,
             ),
+            _e("button", "Search", class_="main"),
             _e("select", *stores, name="store", aria_label="Store") if len(stores) > 1 else None,
-            _e(
-                "select",
-                *(_e("option", _MODE_NAMES[mode], value=mode, selected=mode == view.mode) for mode in MODES),
-                name="mode",
-                aria_label="Search by",
-            ),
+            _e("select", *modes, name="mode", aria_label="Search by"),
             _e(
                 "input",
                 name="where",
                 value=view.where,
-                placeholder="Filter, such as ext = '.md'",
+                placeholder="Filter, such as ext = 'md'",
                 aria_label="Filter",
-                autocomplete="off",
-                spellcheck="false",
+                **plain,
             ),
+            _e("button", "?", type="button", id="help", aria_label="Keyboard", hidden=True),
             _e("span", *(_hidden("f", each) for each in view.filters), id="filters"),
-            _e("button", "Search"),
             action="/",
             role="search",
         )
@@ -264,12 +289,26 @@ class _SearchPage:
             numbers = f"{store.get('files', 0):,} files, {store.get('chunks', 0):,} passages"
             note = store.get("problem")
             rows.append(_e("li", _e("b", str(store["name"])), f": {numbers}", f" ({note})" if note else None))
-        keys = [("/", "search"), ("↓ ↑", "next and previous result"), ("Enter", "open"), ("Esc", "close")]
+        plain = _PageState(store=_choices(self._names)[-1])
+        examples = [_e("li", self._link(replace(plain, q=each), each)) for each in self._example_queries()]
         return [
-            _e("p", "Type a query. Results appear as you type."),
-            _e("ul", *rows),
-            _e("p", *(part for key, what in keys for part in (_e("kbd", key), f" {what}  ")), class_="keys"),
+            _e("h2", "Ask in your own words"),
+            _e("p", "A question finds passages by their meaning, and by the words in it."),
+            *([_e("p", "For example:", class_="note"), _e("ul", *examples, class_="examples")] if examples else []),
+            _e("ul", *rows, class_="note"),
         ]
+
+    def _example_queries(self) -> list[str]:
+        """Return headings of the documents that are questions or topics, from different files and stores."""
+        lists = []
+        for name, served in self._stores.items():
+            if (size := served.size()) is None:
+                continue
+            if self._examples.get(name, (None,))[0] != size[0]:
+                self._examples[name] = (size[0], _topics(served, size[1]))
+            lists.append(self._examples[name][1])
+        mixed = (topic for topics in zip_longest(*lists) for topic in topics if topic)
+        return list(dict.fromkeys(mixed))[:_EXAMPLES]
 
     # Results
 
@@ -277,15 +316,17 @@ class _SearchPage:
         results = found["results"]
         count = f"{len(results)} result{'' if len(results) == 1 else 's'}" if results else "No results"
         more = len(results) == view.k < _MOST_RESULTS and not view.like
-        children: list[Child] = [_e("h2", title) if title else None, _e("p", count, class_="count", id="count")]
+        children: list[Child] = [_e("h2", title) if title else None, _e("p", count, class_="note", id="count")]
         if view.like:
             children.append(_e("p", self._link(replace(view, like=""), "Back to the results")))
         if found.get("note"):
-            children.append(_e("p", found["note"], class_="note"))
+            children.append(_e("p", found["note"], class_="note-box"))
         if not results and view.condition:
             without = replace(view, where="", filters=())
             children.append(_e("p", self._link(without, "Search without filters")))
-        children.append(_e("ol", *(self._result(view, result) for result in results)))
+        elif not results:
+            children.append(_e("p", "Use other words, or search by meaning and words."))
+        children.append(_e("ol", *(self._result(view, result, number) for number, result in enumerate(results))))
         if more:
             longer = replace(view, k=min(view.k + _STEP, _MOST_RESULTS))
             children.append(_e("p", self._link(longer, "More results", class_="more")))
@@ -293,23 +334,22 @@ class _SearchPage:
             children.append(self._file_form(view))
         return children
 
-    def _result(self, view: _PageState, result: Mapping[str, Any]) -> Element:
+    def _result(self, view: _PageState, result: Mapping[str, Any], number: int) -> Element:
         duplicates = [_place(each) for each in result.get("duplicates", ())]
-        above = " › ".join(result["headings"]) or result["title"]
+        title, above = _title_of(result)
+        is_current = _is_open(result, view) or (number == 0 and not view.id and not view.file and not view.like)
         return _e(
             "li",
             self._link(
                 replace(view, id=result["id"], part=result.get("store", ""), file=""),
-                _place(result),
-                class_="place",
-                aria_current="true" if _is_open(result, view) else None,
+                title,
+                class_="title",
+                dir="auto",
+                aria_current="true" if is_current else None,
             ),
-            _e("span", _score(result), class_="score"),
-            _e("span", "changed", class_="stale", title="The file changed since it was indexed")
-            if result["stale"]
-            else None,
-            _e("p", above, class_="headings", dir="auto") if above else None,
-            _e("pre", *_marked(result["snippet"], result["highlights"]), class_="snippet", dir="auto"),
+            _e("p", _e("span", _place(result), class_="place"), *_badges(result)),
+            _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
+            _e("div", *rendered(result["snippet"], result["path"], result["highlights"]), class_="snippet", dir="auto"),
             _e("p", f"and near-duplicates: {', '.join(duplicates[:5])}", class_="note") if duplicates else None,
         )
 
@@ -330,29 +370,34 @@ class _SearchPage:
 
     # Facets
 
-    def _facets(self, view: _PageState, facets: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Element]:
+    def _facets(
+        self, view: _PageState, facets: Mapping[str, Sequence[Mapping[str, Any]]], results: int
+    ) -> Iterator[Element]:
+        """Yield the chosen filters, and the values of each property that divides the results."""
         for condition in view.filters:
-            rest = tuple(each for each in view.filters if each != condition)
-            without = self._link(replace(view, filters=rest, id=""), "remove", aria_label=f"Remove {condition}")
+            others = tuple(each for each in view.filters if each != condition)
+            without = self._link(replace(view, filters=others, id=""), "Remove", aria_label=f"Remove {condition}")
             yield _e("p", _e("code", condition), " ", without, class_="filter")
+        lists = []
         for name, values in facets.items():
-            if len(values) < 2:
+            open_values = [value for value in values if value["where"] not in view.filters]
+            if len(open_values) < 2 or (name not in _FACET_TITLES and all(each["count"] < 2 for each in open_values)):
                 continue
-            rows = [
-                _e(
-                    "li",
-                    self._link(
-                        replace(view, filters=(*view.filters, value["where"]), k=_STEP, id=""), _shown(value["value"])
-                    ),
-                    _e("span", str(value["count"]), class_="score"),
-                )
-                for value in values
-                if value["where"] not in view.filters
-            ]
-            title = _FACET_TITLES.get(name, name)
-            yield _e("details", _e("summary", title), _e("ul", *rows), open=True)
-        if any(len(values) > 1 for values in facets.values()):
-            yield _e("p", "Counts of the first 100 results.", class_="note")
+            common = _common_folder([str(each["value"]) for each in open_values]) if name == "folder" else ""
+            rows = [self._facet(view, value, common) for value in open_values]
+            rest = _e("details", _e("summary", f"{len(rows) - _VALUES} more"), _e("ul", *rows[_VALUES:]))
+            title = _FACET_TITLES.get(name, name.replace("_", " ").capitalize())
+            lists.append(_e("div", _e("h2", title), _e("ul", *rows[:_VALUES]), rest if rows[_VALUES:] else None))
+        if lists and results:
+            yield _e("input", type="checkbox", id="unfold", class_="unseen", aria_label="Show filters")
+            yield _e("label", "Filters", for_="unfold")
+            yield _e("div", *lists, _e("p", "Numbers are of the best 100 results.", class_="note"), class_="lists")
+
+    def _facet(self, view: _PageState, value: Mapping[str, Any], common: str) -> Element:
+        chosen = replace(view, filters=(*view.filters, value["where"]), k=_STEP, id="")
+        name = _shown(value["value"])
+        link = self._link(chosen, name.removeprefix(common) or "(here)", title=name)
+        return _e("li", link, _e("span", str(value["count"]), class_="note"))
 
     # Preview
 
@@ -362,35 +407,33 @@ class _SearchPage:
         answer["chunk"] |= {"store": view.part} if view.part else {}
         return answer
 
-    def _preview(self, view: _PageState, found: Sequence[Mapping[str, Any]]) -> list[Child]:
+    def _preview(self, view: _PageState, found: Sequence[Mapping[str, Any]], *, is_open: bool) -> list[Child]:
         passage = self._chunk(view, view.id, 2)
         chunk = passage["chunk"]
-        text = chunk["text"]
+        title, above = _title_of(chunk)
         line = chunk["start_line"]
-        path = chunk["path"] or chunk["id"]
-        copied = f"{path}:{line}" if line else path
-        cut = f"… {len(text) - _LONGEST_TEXT:,} more characters" if len(text) > _LONGEST_TEXT else None
-        shown = (
-            _marked(text[:_LONGEST_TEXT], [each for each in chunk["highlights"] if each[1] <= _LONGEST_TEXT])
-            if (view.q)
-            else [text[:_LONGEST_TEXT]]
-        )
+        copied = f"{chunk['path'] or chunk['id']}:{line}" if line else chunk["path"] or chunk["id"]
+        is_found = any(_is_open(each, view) for each in found)
         return [
-            _e("h2", _place(chunk)),
+            _e("h2", title, dir="auto"),
+            _e("p", _e("span", _place(chunk), class_="place"), *_badges(chunk)),
+            _e("p", " › ".join(above), class_="headings", dir="auto") if above else None,
             _e(
                 "p",
                 _e("button", "Copy", type="button", data_copy=copied, hidden=True, title=copied),
                 self._editor_link(view, chunk),
                 self._link(replace(view, like=chunk["id"], id="", file="", k=_STEP), "More like this"),
-                self._link(replace(view, id=""), "Close", class_="close"),
+                None if is_open or not is_found else self._link(view, "Why this result"),
+                self._link(replace(view, id=""), "Close", class_="close") if is_open else None,
                 class_="actions",
             ),
-            _e("p", " › ".join(chunk["headings"]) or chunk["title"] or "", class_="headings", dir="auto"),
-            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in passage["before"]),
-            _e("pre", *shown, cut, class_="hit", id="hit", dir="auto"),
-            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in passage["after"]),
+            _e("details", _e("summary", "Text before"), *(_text(each) for each in passage["before"]))
+            if passage["before"]
+            else None,
+            _text(chunk, class_="part hit", id="hit"),
+            *(_text(each) for each in passage["after"]),
             *_metadata(chunk["metadata"]),
-            *(self._why(view) if any(_is_open(each, view) for each in found) else []),
+            *(self._why(view) if is_open and is_found else []),
         ]
 
     def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
@@ -443,6 +486,50 @@ def _problem(error: RagembedError) -> tuple[int, list[Child]]:
     """Return the status of an error, and the part of the page that shows it."""
     status, message = status_and_message(error, "/")
     return status, [_e("p", message, class_="problem", role="alert")]
+
+
+def _text(chunk: Mapping[str, Any], **attributes: str) -> Element:
+    """Return the text of a passage, cut if it is very long."""
+    text, places = chunk["text"], [each for each in chunk.get("highlights", ()) if each[1] <= _LONGEST_TEXT]
+    more = len(text) - _LONGEST_TEXT
+    cut = _e("p", f"… {more:,} more characters", class_="note") if more > 0 else None
+    attributes = {"class_": "part", **attributes}
+    return _e("div", *rendered(text[:_LONGEST_TEXT], chunk["path"], places), cut, dir="auto", **attributes)
+
+
+def _title_of(record: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """Return the title of a passage, which is its heading or the name of its file, and the headings above it."""
+    headings = record["headings"] or ([record["title"]] if record["title"] else [])
+    if headings:
+        return headings[-1], headings[:-1]
+    return (record.get("member") or record["path"] or record["id"]).rstrip("/").rpartition("/")[2], ()
+
+
+def _badges(record: Mapping[str, Any]) -> Iterator[Child]:
+    """Yield the relevance as a word, with its number and the score as a hint, and whether the file changed."""
+    if word := relevance_word(record.get("relevance")):
+        hint = f"relevance {record['relevance']:.2f}, score {record['score']:.3f}"
+        yield _e("span", f"{word} match", class_=f"badge {word}", title=hint)
+    if record["stale"]:
+        yield _e("span", "changed", class_="badge stale", title="The file changed since it was indexed")
+
+
+def _topics(served: ServedStore, size: int) -> list[str]:
+    """Return headings of a store, each of another file: questions first, then those of several words."""
+    store, step = served.open(), max(1, size // _EXAMPLES)
+    records = [record for start in range(0, size, step) for record in store.chunks(limit=_SAMPLE, offset=start)]
+    topics: dict[str, str | None] = {}
+    for record in records:
+        for heading in record.chunk.headings[-1:]:
+            if _TOPIC.fullmatch(heading) and record.source not in topics.values():
+                topics.setdefault(heading, record.source)
+    return sorted(topics, key=lambda topic: (_QUESTION.fullmatch(topic) is None, " " not in topic))[:_EXAMPLES]
+
+
+def _common_folder(folders: Sequence[str]) -> str:
+    """Return the folders that all paths are below, with a slash at the end, or nothing."""
+    parts = zip(*(folder.split("/") for folder in folders), strict=False)
+    return "".join(f"{part[0]}/" for part in takewhile(lambda part: len(set(part)) == 1, parts))
 
 
 def _is_open(result: Mapping[str, Any], view: _PageState) -> bool:
@@ -504,24 +591,8 @@ def _place(record: Mapping[str, Any]) -> str:
     return path if record["page"] is None else f"{path}, page {record['page']}"
 
 
-def _score(result: Mapping[str, Any]) -> str:
-    """Return the relevance, which is comparable between queries, or else the score."""
-    score, relevance = f"{result['score']:.3f}", result.get("relevance")
-    return f"score {score}" if relevance is None else f"relevance {relevance:.2f}, score {score}"
-
-
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value) or "(none)"
-
-
-def _marked(text: str, places: Iterable[Sequence[int]]) -> list[Child]:
-    """Return a text with the words of the query marked."""
-    parts: list[Child] = []
-    end = 0
-    for start, stop in places:
-        parts += [text[end:start], _e("mark", text[start:stop])]
-        end = stop
-    return [*parts, text[end:]]
 
 
 def _hidden(name: str, value: str) -> Element:

@@ -23,57 +23,50 @@ from ragembed.indexes.indexing.request import IndexingOptions, stored_request
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
 from ragembed.indexes.writing.index_selection import warn
-from ragembed.serving.stores import ServedStore, UnknownNameError
-from ragembed.serving.tool_schemas import Schema, check_characters, object_schema, shown
+from ragembed.serving.stores import ServedStore, UnknownNameError, in_document_order, joined
+from ragembed.serving.tool_schemas import (
+    INTEGER,
+    OBJECT,
+    TEXT,
+    Schema,
+    array_of,
+    check_characters,
+    object_schema,
+    shown,
+    whole_object,
+)
 from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION
 
 SCHEME = "documents://"
 MOST_DOCUMENTS = 1000
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,199}")
+_ID = re.compile(r"(?!(?:.*/)?\.{1,2}(?:/|$))[^\x00-\x1f\x7f\s](?:[^\x00-\x1f\x7f]{0,498}[^\x00-\x1f\x7f\s])?")
+"""A text without control characters, and without ``.`` and ``..`` between slashes, which clients take out of URLs."""
 _SUFFIXES = {"text": ".txt", "markdown": ".md"}
 
 _FIELDS: Schema = {
-    "text": {"type": "string", "minLength": 1},
-    "title": {"type": "string"},
-    "format": {"type": "string", "enum": list(_SUFFIXES), "default": "text"},
-    "metadata": {"type": "object", "description": "Values that filters can select by"},
+    "text": {**TEXT, "minLength": 1},
+    "title": TEXT,
+    "format": {**TEXT, "enum": list(_SUFFIXES), "default": "text"},
+    "metadata": {**OBJECT, "description": "Values that filters can select by"},
 }
 ID: Schema = {
-    "type": "string",
-    "pattern": f"^{_ID.pattern}$",
-    "description": "1 to 200 letters, digits, -, ., _ and ~",
+    **TEXT,
+    "minLength": 1,
+    "maxLength": 500,
+    "description": "1 to 500 characters without control characters, such as a name, a path or a URL",
 }
 DOCUMENT: Schema = object_schema(_FIELDS, ["text"])
 BATCH: Schema = object_schema(
     {
-        "documents": {
-            "type": "array",
-            "items": object_schema({"id": ID, **_FIELDS}, ["id", "text"]),
-            "maxItems": MOST_DOCUMENTS,
-        },
-        "delete": {"type": "array", "items": ID, "maxItems": MOST_DOCUMENTS},
+        "documents": {**array_of(object_schema({"id": ID, **_FIELDS}, ["id", "text"])), "maxItems": MOST_DOCUMENTS},
+        "delete": {**array_of(ID), "maxItems": MOST_DOCUMENTS},
     }
 )
-ANSWER: Schema = object_schema(
-    {
-        "schema_version": {"type": "integer"},
-        "store": {"type": "string"},
-        "generation": {"type": "integer"},
-        "documents": {
-            "type": "array",
-            "items": object_schema(
-                {
-                    "id": {"type": "string"},
-                    "path": {"type": "string"},
-                    "status": {"type": "string", "enum": ["added", "changed", "unchanged", "deleted"]},
-                    "chunks": {"type": "integer"},
-                },
-                ["id", "path", "status"],
-            ),
-        },
-    },
-    ["schema_version", "store", "generation", "documents"],
+_STATUS: Schema = {**TEXT, "enum": ["added", "changed", "unchanged", "deleted"]}
+_WRITTEN = object_schema({"id": TEXT, "path": TEXT, "status": _STATUS, "chunks": INTEGER}, ["id", "path", "status"])
+ANSWER: Schema = whole_object(
+    {"schema_version": INTEGER, "store": TEXT, "generation": INTEGER, "documents": array_of(_WRITTEN)}
 )
 
 
@@ -126,10 +119,28 @@ def checked_id(value: object) -> str:
     """Return the id of a document; raise :class:`ConfigError` if it is none."""
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise ConfigError(
-            f"the id of a document is {shown(value)}: expected 1 to 200 letters, digits, -, ., _ and ~, beginning "
-            "with a letter, digit or _"
+            f"the id of a document is {shown(value)}: expected 1 to 500 characters without control characters and "
+            "spaces at the ends, and without . or .. between slashes"
         )
+    check_characters(value, "the id of a document")
     return value
+
+
+def get_document(store: Store, document_id: str) -> dict[str, Any]:
+    """Return the indexed text of a document with its metadata; raise :class:`UnknownNameError` if there is none."""
+    path = f"{SCHEME}{checked_id(document_id)}"
+    records = in_document_order(store.chunks(path))
+    if not records:
+        raise UnknownNameError(f"no document has the id {document_id}: expected that of a document that was added")
+    document = {
+        "id": document_id,
+        "path": path,
+        "title": records[0].chunk.title,
+        "metadata": dict(records[0].chunk.metadata),
+        "text": joined((each.chunk.start_line, each.chunk.end_line, each.chunk.text) for each in records),
+        "chunks": [record.id for record in records],
+    }
+    return {"generation": store.generation, "document": document}
 
 
 def put_document(served: ServedStore, document_id: str, body: Mapping[str, Any], wait: float) -> dict[str, Any]:

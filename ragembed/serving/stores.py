@@ -107,13 +107,8 @@ class ServedStore:
         return None
 
     def state(self) -> str | None:
-        """Return a note if files may be missing because a run is under way or was interrupted."""
-        store = self.open()
-        if not store.unfinished:
-            return None
-        if store.being_written:
-            return "the store is being indexed: files that are still missing follow"
-        return "the last indexing run was interrupted: run 'ragembed index' to continue it"
+        """Return a note if results may miss something, because a run is under way or was interrupted."""
+        return self.open().incomplete
 
     def size(self) -> tuple[int, int] | None:
         """Return the generation and the number of chunks, or None if the store cannot be read."""
@@ -256,12 +251,13 @@ class ServedStores(dict[str, ServedStore]):
 
 
 def answered(
-    served: Any, arguments: dict[str, Any], answer: Callable[[Any, dict[str, Any]], Answer]
+    served: Any, arguments: dict[str, Any], answer: Callable[[Any, Any, dict[str, Any]], Answer]
 ) -> tuple[Answer, list[str], list[str]]:
-    """Return ``answer(served, arguments)``, the notes about its filter, and those of the search."""
+    """Return ``answer(served, store, arguments)`` from one snapshot, the notes about its filter, and of the search."""
+    store = served.open()
     with collected_notes() as collected:
-        result = answer(served, arguments)
-    return result, served.open().filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
+        result = store.read(lambda: answer(served, store, arguments))
+    return result, store.filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
 
 
 def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:
@@ -284,6 +280,17 @@ def in_document_order(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
     for record in records:
         members.setdefault(member_of(record.source, record.chunk.metadata), []).append(record)
     return [record for member in members.values() for record in sorted(member, key=place)]
+
+
+def joined(parts: Iterable[tuple[int | None, int | None, str]]) -> str:
+    """Return first line, last line and text of consecutive chunks as one text, with the empty lines between them."""
+    texts: list[str] = []
+    line = None
+    for start, end, text in parts:
+        texts += [""] * (0 if line is None or start is None else max(0, start - line - 1))
+        texts.append(text)
+        line = end
+    return "\n".join(texts)
 
 
 class _IndexingRun:

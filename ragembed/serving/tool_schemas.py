@@ -1,15 +1,15 @@
 """The tools of MCP and the operations of the HTTP API: descriptions, JSON schemas, and the check of the arguments.
 
 Clients list the tools before every conversation, so this module imports nothing heavy, and the tools are short: all of
-them together have at most 1,500 tokens. Their schemas have no null unions, which some clients reject; a value that is
-unknown is left out.
+them together have at most 1,200 tokens. They declare no schemas of answers: a tool that does must answer with
+structured content, which clients show to the model instead of the shorter text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragembed.errors import ConfigError
@@ -39,6 +39,11 @@ def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
 
 
+def whole_object(properties: Schema) -> Schema:
+    """Return the schema of an object that has all properties."""
+    return object_schema(properties, list(properties))
+
+
 def array_of(items: Schema) -> Schema:
     """Return the schema of an array."""
     return {"type": "array", "items": items}
@@ -57,22 +62,19 @@ _K: Schema = _from(1, _MOST_RESULTS, 10)
 _MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
 _WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
 _TOKENS: Schema = _from(_LEAST_TOKENS, MOST_TOKENS, DEFAULT_TOKENS)
-_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
-_LINES: Schema = {"start_line": INTEGER, "end_line": INTEGER, "headings": array_of(TEXT)}
-_BODY: Schema = {"stale": _BOOLEAN, "text": TEXT}
-_PASSAGE: Schema = {"id": TEXT, "path": TEXT, **_LINES, "score": NUMBER, "relevance": NUMBER, **_BODY}
-_PASSAGES: Schema = {"results": array_of(object_schema(_PASSAGE, ["id", "text"])), "cursor": TEXT, "note": TEXT}
+_DETAIL: Schema = {"type": "string", "enum": ["lines", "full"], "default": "lines"}
+_STRUCTURED: Schema = {"structured": _NO}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool: its name and description, and the schemas of its arguments and its structured answer."""
+    """A tool or an operation: its name and description, and the schemas of its arguments and its answer."""
 
     name: str
     description: str
     arguments: Schema
-    required: tuple[str, ...]
-    answer: Schema
+    required: tuple[str, ...] = ()
+    answer: Schema = field(default_factory=dict)
     together: bool = False
     """Whether the store ``all`` stands for all stores together."""
 
@@ -118,94 +120,105 @@ TOOLS: Mapping[str, ToolDefinition] = {
     for tool in (
         ToolDefinition(
             "search",
-            "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
-            "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
-            "0 to 1, weak below 0.5.",
-            {"query": TEXT, "k": _K, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, **_PAGES},
+            "Find passages by meaning and words; use it first. Answers k hits: path:lines, relevance (strong, "
+            "possible, weak), headings, and the lines that answer. Read on with get; detail=full gives whole passages.",
+            {
+                "query": TEXT,
+                "k": _from(1, _MOST_RESULTS, 5),
+                "detail": _DETAIL,
+                "mode": _MODE,
+                "where": _WHERE,
+                "min_relevance": _SHARE,
+                "max_tokens": _TOKENS,
+                **_STRUCTURED,
+            },
             ("query",),
-            object_schema(_PASSAGES, ["results"]),
             together=True,
         ),
         ToolDefinition(
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS, **_STRUCTURED},
             ("query",),
-            object_schema(
-                {
-                    "blocks": array_of(object_schema({"path": TEXT, **_LINES, **_BODY}, ["path", "text"])),
-                    "left_out": array_of(TEXT),
-                    "note": TEXT,
-                },
-                ["blocks"],
-            ),
             together=True,
         ),
         ToolDefinition(
             "get",
             "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
-            {"path": TEXT, "start_line": _LINE, "end_line": _LINE, "id": TEXT, **_PAGES},
-            (),
-            object_schema(_PASSAGES, ["results"]),
+            {
+                "path": TEXT,
+                "start_line": _LINE,
+                "end_line": _LINE,
+                "id": TEXT,
+                "max_tokens": _TOKENS,
+                "cursor": {**TEXT, "description": "From the previous answer"},
+                **_STRUCTURED,
+            },
         ),
         ToolDefinition(
             "similar",
-            "Find passages that are like a passage you have: related sections, copies, other implementations.",
-            {"id": TEXT, "k": _K, "other_files": _NO, **_PAGES},
-            ("id",),
-            object_schema(_PASSAGES, ["results"]),
+            "Find passages like one you have: related sections, copies, other implementations. Give id, or path and "
+            "line.",
+            {
+                "id": TEXT,
+                "path": TEXT,
+                "line": _LINE,
+                "k": _from(1, _MOST_RESULTS, 5),
+                "detail": _DETAIL,
+                "other_files": _NO,
+                "max_tokens": _TOKENS,
+                **_STRUCTURED,
+            },
         ),
         ToolDefinition(
             "why_not",
             "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
             "words in which the results score higher. Use it to rephrase a query.",
-            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE},
+            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE, **_STRUCTURED},
             ("query", "path"),
-            object_schema(
-                {
-                    "path": TEXT,
-                    "ranks": array_of(
-                        object_schema(
-                            {"mode": TEXT, "rank": INTEGER, "of": INTEGER, "score": NUMBER, "needed": NUMBER},
-                            ["mode", "of"],
-                        )
-                    ),
-                    "weaker_words": array_of(TEXT),
-                    "best_id": TEXT,
-                    "note": TEXT,
-                },
-                ["path", "ranks", "weaker_words"],
-            ),
         ),
         ToolDefinition(
             "status",
             "Show what is indexed: root folder of the paths, files, chunks, files changed since. Use it if results "
             "are missing.",
-            {},
-            (),
-            object_schema(
-                {
-                    "stores": array_of(
-                        object_schema(
-                            {
-                                "name": TEXT,
-                                "root": TEXT,
-                                "files": INTEGER,
-                                "chunks": INTEGER,
-                                "changed_files": INTEGER,
-                                "problem": TEXT,
-                            },
-                            ["name", "root"],
-                        )
-                    )
-                },
-                ["stores"],
-            ),
+            _STRUCTURED,
         ),
     )
 }
-"""The tools of MCP by name."""
+"""The tools of MCP by name. ``structured`` asks for JSON values beside the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDefinition:
+    """A prompt with one argument: the call of a tool for its text, and what the model shall do with the answer."""
+
+    description: str
+    argument: str
+    tool: str
+    arguments: Mapping[str, Any]
+    task: str
+
+
+PROMPTS: Mapping[str, PromptDefinition] = {
+    "ask": PromptDefinition(
+        "Answer a question from the indexed documents, with sources",
+        "question",
+        "context",
+        {"max_tokens": 4000},
+        "Answer the question from the passages below. Cite path and lines for each statement. Say what they leave "
+        "open, and read more with the tools search and get before you answer from memory.",
+    ),
+    "find-code": PromptDefinition(
+        "Find the code that does something, with definitions and callers",
+        "what",
+        "search",
+        {"k": 10, "detail": "full", "max_tokens": 4000},
+        "Find the code for the task below. The best matches follow. Open what looks right with the tool get, follow "
+        "the calls with the tools search and similar, and name each definition with path and lines.",
+    ),
+}
+"""The prompts of MCP by name."""
 
 
 # The HTTP API
@@ -282,166 +295,153 @@ _HIT: Schema = object_schema(
 _FACET: Schema = object_schema({"value": {}, "count": INTEGER, "where": TEXT}, ["count"])
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(ToolDefinition):
     """An operation with its path and methods. Parameters in braces are part of the path."""
 
     path: str
-    methods: tuple[str, ...]
-    operation: ToolDefinition
+    methods: tuple[str, ...] = ("GET",)
 
 
-_READ, _BOTH = ("GET",), ("GET", "POST")
+_BOTH = ("GET", "POST")
 ENDPOINTS: Mapping[str, Endpoint] = {
-    operation.name: Endpoint(path, methods, operation)
-    for path, methods, operation in (
-        (
-            "/v1/search",
-            _BOTH,
-            ToolDefinition(
-                "search",
-                "Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+    endpoint.name: endpoint
+    for endpoint in (
+        Endpoint(
+            path="/v1/search",
+            methods=_BOTH,
+            name="search",
+            description="Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+            arguments={
+                "q": TEXT,
+                "k": _K,
+                "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
+                **_RANKING,
+                "facets": _described(
+                    TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                ),
+            },
+            required=("q",),
+            answer=_answer(
                 {
-                    "q": TEXT,
-                    "k": _K,
-                    "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
-                    **_RANKING,
-                    "facets": _described(
-                        TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                    "query": TEXT,
+                    "mode": TEXT,
+                    "results": array_of(_HIT),
+                    "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
+                }
+            ),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/context",
+            methods=_BOTH,
+            name="context",
+            description="Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+            arguments={
+                "q": TEXT,
+                "budget": _from(1, MOST_BUDGET, BUDGET),
+                "mode": _MODE,
+                "where": _WHERE,
+                "min_relevance": _SHARE,
+                "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+            },
+            required=("q",),
+            answer=_answer(
+                {
+                    "query": TEXT,
+                    "budget": INTEGER,
+                    "tokens": INTEGER,
+                    "tokenizer": TEXT,
+                    "blocks": array_of(OBJECT),
+                    "left_out": array_of(OBJECT),
+                    "text": TEXT,
+                }
+            ),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/chunks/{id}",
+            name="chunk",
+            description="Read a chunk and its neighbours in the same file.",
+            arguments={
+                "id": _ID,
+                "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
+                "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
+                "q": _described(TEXT, "Query whose words are highlighted"),
+            },
+            required=("id",),
+            answer=_answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
+        ),
+        Endpoint(
+            path="/v1/documents/{id}",
+            name="document",
+            description="Read a document that was added over HTTP: its indexed text, title and metadata.",
+            arguments={"id": TEXT},
+            required=("id",),
+            answer=_answer({"document": OBJECT}),
+        ),
+        Endpoint(
+            path="/v1/similar",
+            methods=_BOTH,
+            name="similar",
+            description="Find passages that are like a chunk.",
+            arguments={"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
+            required=("id",),
+            answer=_answer({"id": TEXT, "results": array_of(_HIT)}),
+        ),
+        Endpoint(
+            path="/v1/explain",
+            methods=_BOTH,
+            name="explain",
+            description="Explain the score of a result of a search with the same parameters; k is its k plus offset.",
+            arguments={"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
+            required=("q", "id"),
+            answer=_answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
+            together=True,
+        ),
+        Endpoint(
+            path="/v1/why-not",
+            methods=_BOTH,
+            name="why_not",
+            description="Explain why a file is not among the results of a query.",
+            arguments={"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
+            required=("q", "path"),
+            answer=_answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
+        ),
+        Endpoint(
+            path="/v1/files",
+            methods=_BOTH,
+            name="files",
+            description="List the indexed files by name.",
+            arguments={
+                "path": _described(TEXT, "Only this file, or the files below this folder"),
+                "k": _from(1, MOST_FILES, 100),
+                "offset": _from(0, 10**9, 0),
+            },
+            answer=_answer(
+                {
+                    "total": INTEGER,
+                    "files": array_of(
+                        object_schema(
+                            {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
+                        )
                     ),
-                },
-                ("q",),
-                _answer(
-                    {
-                        "query": TEXT,
-                        "mode": TEXT,
-                        "results": array_of(_HIT),
-                        "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
-                    }
-                ),
-                together=True,
+                }
             ),
         ),
-        (
-            "/v1/context",
-            _BOTH,
-            ToolDefinition(
-                "context",
-                "Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+        Endpoint(
+            path="/v1/status",
+            name="status",
+            description="Show what is indexed.",
+            arguments={},
+            answer=object_schema(
                 {
-                    "q": TEXT,
-                    "budget": _from(1, MOST_BUDGET, BUDGET),
-                    "mode": _MODE,
-                    "where": _WHERE,
-                    "min_relevance": _SHARE,
-                    "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+                    "schema_version": INTEGER,
+                    "version": TEXT,
+                    "writable": _BOOLEAN,
+                    "stores": array_of(OBJECT),
                 },
-                ("q",),
-                _answer(
-                    {
-                        "query": TEXT,
-                        "budget": INTEGER,
-                        "tokens": INTEGER,
-                        "tokenizer": TEXT,
-                        "blocks": array_of(OBJECT),
-                        "left_out": array_of(OBJECT),
-                        "text": TEXT,
-                    }
-                ),
-                together=True,
-            ),
-        ),
-        (
-            "/v1/chunks/{id}",
-            _READ,
-            ToolDefinition(
-                "chunk",
-                "Read a chunk and its neighbours in the same file.",
-                {
-                    "id": _ID,
-                    "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
-                    "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
-                    "q": _described(TEXT, "Query whose words are highlighted"),
-                },
-                ("id",),
-                _answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
-            ),
-        ),
-        (
-            "/v1/similar",
-            _BOTH,
-            ToolDefinition(
-                "similar",
-                "Find passages that are like a chunk.",
-                {"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
-                ("id",),
-                _answer({"id": TEXT, "results": array_of(_HIT)}),
-            ),
-        ),
-        (
-            "/v1/explain",
-            _BOTH,
-            ToolDefinition(
-                "explain",
-                "Explain the score of a result of a search with the same parameters. k is its k plus its offset.",
-                {"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
-                ("q", "id"),
-                _answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
-                together=True,
-            ),
-        ),
-        (
-            "/v1/why-not",
-            _BOTH,
-            ToolDefinition(
-                "why_not",
-                "Explain why a file is not among the results of a query.",
-                {"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
-                ("q", "path"),
-                _answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
-            ),
-        ),
-        (
-            "/v1/files",
-            _BOTH,
-            ToolDefinition(
-                "files",
-                "List the indexed files by name.",
-                {
-                    "path": _described(TEXT, "Only this file, or the files below this folder"),
-                    "k": _from(1, MOST_FILES, 100),
-                    "offset": _from(0, 10**9, 0),
-                },
-                (),
-                _answer(
-                    {
-                        "total": INTEGER,
-                        "files": array_of(
-                            object_schema(
-                                {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
-                            )
-                        ),
-                    }
-                ),
-            ),
-        ),
-        (
-            "/v1/status",
-            _READ,
-            ToolDefinition(
-                "status",
-                "Show what is indexed.",
-                {},
-                (),
-                object_schema(
-                    {
-                        "schema_version": INTEGER,
-                        "version": TEXT,
-                        "writable": _BOOLEAN,
-                        "stores": array_of(OBJECT),
-                    },
-                    ["schema_version", "stores"],
-                ),
+                ["schema_version", "stores"],
             ),
         ),
     )

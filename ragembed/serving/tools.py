@@ -1,25 +1,29 @@
-"""Answers of the tools: structured content and a text rendering, within a number of tokens, in pages.
+"""Answers of the tools: a short text within a number of tokens, and the same as JSON values for clients that ask.
 
-Text of documents may contain instructions of strangers. The rendering separates it from the rest with fences that are
-longer than any in the text.
+Text of documents may contain instructions of strangers. The text of an answer separates it from the rest: lines of a
+hit are indented, and whole passages have fences that are longer than any in them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from textwrap import indent
 from typing import Any
 from urllib.parse import unquote
 
-from ragembed.documents.readers.registry import member_of
-from ragembed.errors import ConfigError
+from ragembed.documents.readers.registry import SOURCE_SUFFIXES, member_of
+from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak, relevance_word
 from ragembed.indexes.search.searchable import Searchable
+from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
@@ -30,8 +34,9 @@ from ragembed.serving.stores import (
     answered,
     chunk_with_id,
     in_document_order,
+    joined,
 )
-from ragembed.serving.tool_schemas import MOST_TOKENS, TOOLS
+from ragembed.serving.tool_schemas import EVERY, MOST_TOKENS, PROMPTS, TOOLS
 from ragembed.stopping import check
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
@@ -39,15 +44,19 @@ _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
 _MOST_LISTED = 20
 _LONGEST_NOTE = 300
 _ROUNDING = 4
+_INDENT = "  "
+_RESOURCES = 200
+"""Number of files in a page of the list of resources."""
+_CODE = "ext IN ({})".format(", ".join(f"'{suffix[1:]}'" for suffix in SOURCE_SUFFIXES))
 _NO_RESULTS = "No results. Use other words, another mode or no filter; status shows what is indexed."
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The answer of a tool: JSON values, and the same as text."""
+    """The answer of a tool: a text, and the same as JSON values if the client asked for them."""
 
-    structured: dict[str, Any]
     text: str
+    structured: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +73,12 @@ class StoreTools:
     def __init__(self, stores: ServedStores, auto_index: float | None = None) -> None:
         self._stores = stores
         self._auto_index = auto_index
-        self._tools: Mapping[str, Callable[[ServedStore, dict[str, Any]], ToolAnswer]] = {
-            "search": self._search,
-            "context": self._context,
-            "get": self._get,
-            "similar": self._similar,
-            "why_not": self._why_not,
+        self._tools: Mapping[str, Callable[[Any, Any, dict[str, Any]], tuple[str, dict[str, Any]]]] = {
+            "search": _search,
+            "context": _context,
+            "get": _get,
+            "similar": _similar,
+            "why_not": _why_not,
         }
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -77,201 +86,255 @@ class StoreTools:
         if name not in TOOLS:
             raise ConfigError(f"unknown tool {name[:60]!r}: expected one of {', '.join(TOOLS)}")
         given = TOOLS[name].checked(arguments, list(self._stores))
+        notes: list[str | None] = []
         if name == "status":
-            return _status(self._stores.all_or(given))
-        served = self._stores.taken_from(given)
-        late = None if self._auto_index is None else served.update(self._auto_index)
-        answer, about_filter, collected = answered(served, given, self._tools[name])
-        cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
-        notes = [note for note in (late, cut, *collected, answer.structured.get("note"), served.state()) if note]
-        if not notes:
-            return answer
-        note = "; ".join(notes)
-        return ToolAnswer({**answer.structured, "note": note}, f"{answer.text}\nNote: {note}\n")
+            text, structured = _status(self._stores.all_or(given))
+        else:
+            served = self._stores.taken_from(given)
+            late = None if self._auto_index is None else served.update(self._auto_index)
+            (text, structured), about_filter, collected = answered(served, given, self._tools[name])
+            cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
+            notes = [late, cut, *collected, structured.pop("note", None), served.state()]
+        if note := "; ".join(filter(None, notes)):
+            text, structured = f"{text}Note: {note}\n", {**structured, "note": note}
+        return ToolAnswer(text, structured if given["structured"] else None)
+
+    def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """Return the text of a prompt, with what its tool answers; raise as :meth:`call` does."""
+        if name not in PROMPTS:
+            raise ConfigError(f"unknown prompt {name[:60]!r}: expected one of {', '.join(PROMPTS)}")
+        prompt = PROMPTS[name]
+        about = arguments.get(prompt.argument, "")
+        more = {"store": EVERY} if len(self._stores) > 1 else {}
+        more |= {"where": _CODE} if name == "find-code" else {}
+        answer = self.call(prompt.tool, {"query": about, **prompt.arguments, **more})
+        return f"{prompt.task}\n\n{prompt.argument.capitalize()}: {about}\n\n{answer.text}"
+
+    def resources(self, cursor: str | None) -> tuple[list[tuple[str, str]], str | None]:
+        """Return a page of the indexed files, as pairs of store and path, and the cursor of the next page."""
+        if cursor is not None and not re.fullmatch(r"[0-9]{1,9}", cursor):
+            raise ConfigError(f"the cursor is {cursor[:60]!r}: expected that of the previous list")
+        first = int(cursor or 0)
+        names: list[tuple[str, str]] = []
+        for store, served in self._stores.items():
+            with contextlib.suppress(StoreError):  # status says which store cannot be read
+                names += [(store, path) for path in sorted(served.open().sources())]
+        last = first + _RESOURCES
+        return names[first:last], str(last) if last < len(names) else None
 
     def read_document(self, name: str, path: str) -> str:
         """Return the text of a document, cut after 10,000 tokens; raise as :meth:`call` does."""
         if name not in self._stores:
             raise ConfigError(f"unknown store {name[:60]!r}: expected one of {', '.join(self._stores)}")
         served = self._stores[name]
-        source = served.source(unquote(path))
-        passages = [_passage(record) for record in in_document_order(served.open().chunks(source))]
-        page, rest = _page(passages, _Position(), MOST_TOKENS)
-        text = "\n".join(passage["text"] for passage in page)
-        return text if rest is None else f"{text}\n[cut: read on with the tool get]"
-
-    def _search(self, served: ServedStore | ServedTogether, given: dict[str, Any]) -> ToolAnswer:
-        def answer(store: Searchable) -> Sequence[Hit]:
-            ranking = RankingOptions(dedupe=True)
-            settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
-            return store.search(given["query"], given["k"], given["mode"], ranking=ranking, **settings)
-
-        return _passages(served, given, answer)
-
-    def _similar(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        def answer(_store: Store) -> Sequence[Hit]:
-            return served.similar(given["id"], given["k"], other_files=given["other_files"])
-
-        return _passages(served, given, answer)
-
-    def _get(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        if ("path" in given) == ("id" in given):
-            raise ConfigError("get needs either path or id: expected one of them, from an answer of search or context")
-        first, last = given.get("start_line"), given.get("end_line")
-        if "id" in given:
-            return _passages(served, given, lambda store: [chunk_with_id(store, given["id"])])
-        if first is not None and last is not None and last < first:
-            raise ConfigError(f"end_line is {last}, before start_line {first}: expected a line at or after it")
-        source = served.source(given["path"])
-
-        def answer(store: Store) -> Sequence[ChunkRecord]:
-            records = in_document_order(store.chunks(source))
-            found = [record for record in records if _has_lines(record, first, last)]
-            if not found and records:
-                end = max((record.chunk.end_line or 0 for record in records), default=0)
-                has = f"its last indexed line is {end}" if end else "its format has no lines"
-                raise ConfigError(f"{source} has no text in these lines: {has}; leave start_line and end_line out")
-            return found
-
-        return _passages(served, given, answer)
-
-    def _context(self, served: ServedStore | ServedTogether, given: dict[str, Any]) -> ToolAnswer:
-        wanted = budget = given["max_tokens"]
-        while True:
-            check()
-            context = served.open().context(
-                given["query"],
-                budget,
-                given["mode"],
-                where=given.get("where"),
-                name_file=lambda name: name,
-            )
-            blocks = [
-                _without_missing(
-                    {
-                        "store": block.store,
-                        "path": one_line(block.path.removeprefix(f"{block.store}: ")),
-                        "start_line": block.start_line,
-                        "end_line": block.end_line,
-                        "page": block.page,
-                        "headings": _headings(block.headings),
-                        "stale": block.is_stale or None,
-                        "text": block.text,
-                    }
-                )
-                for block in context.blocks
-            ]
-            structured: dict[str, Any] = {"blocks": blocks, **({"note": WEAK_MATCHES} if context.is_weak else {})}
-            size = _tokens(structured)
-            if size <= wanted or not blocks:
-                break
-            budget = budget * wanted * 19 // (size * 20)  # JSON can need more tokens than the text
-        for each in context.left_out[:_MOST_LISTED]:
-            longer = {**structured, "left_out": [*structured.get("left_out", []), str(each)]}
-            if _tokens(longer) > wanted:
-                break
-            structured = longer
-        if context.left_out and not blocks:
-            return ToolAnswer(structured, f"Nothing fits into {wanted} tokens: call again with a larger max_tokens.\n")
-        return ToolAnswer(structured, context.text or f"{_NO_RESULTS}\n")
-
-    def _why_not(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        name = served.name_of(given["path"])
-        found = served.open().why_not(given["query"], name, given["k"], given["mode"])
-        ranks = [
-            _without_missing(
-                {
-                    "mode": rank.mode,
-                    "rank": rank.rank,
-                    "of": rank.of,
-                    "score": _rounded(rank.score),
-                    "needed": _rounded(rank.needed),
-                }
-            )
-            for rank in found.ranks
+        passages = [
+            _passage(record) for record in in_document_order(served.open().chunks(served.source(unquote(path))))
         ]
-        weaker = list(dict.fromkeys([*(each.phrase for each in found.phrases), *(each.word for each in found.words)]))
-        structured = _without_missing(
-            {
-                "path": one_line(found.source),
-                "ranks": ranks,
-                "weaker_words": [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]],
-                "best_id": found.chunk.id,
-                "note": found.note,
-            }
-        )
-        lines = [f"{structured['path']}: the best chunk is {found.chunk.id}."]
-        for rank in ranks:
-            place = f"rank {rank['rank']} of {rank['of']}" if "rank" in rank else f"not among {rank['of']} candidates"
-            needed = f"; result {given['k']} has {rank['needed']}" if "needed" in rank else ""
-            lines.append(f"{rank['mode']}: {place}, score {rank.get('score', 'none')}{needed}")
-        words = ", ".join(structured["weaker_words"]) or "none"
-        lines.append(f"Words of the query that score lower in this file than in the results: {words}")
-        return ToolAnswer(structured, "\n".join(lines) + "\n")
+        page, rest = _page(passages, _Position(), MOST_TOKENS)
+        return _joined(page) if rest is None else f"{_joined(page)}\n[cut: read on with the tool get]"
 
 
-def _status(stores: Iterable[ServedStore]) -> ToolAnswer:
+# The tools: each returns its text and its JSON values
+
+
+def _search(
+    served: ServedStore | ServedTogether, store: Searchable, given: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+    hits = store.search(given["query"], given["k"], given["mode"], ranking=RankingOptions(dedupe=True), **settings)
+    return _hits(served, given, given["query"], hits)
+
+
+def _similar(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if ("path" in given) == ("id" in given):
+        raise ConfigError("similar needs either id, or path and line: expected one of them, from an answer")
+    if "id" in given:
+        record = chunk_with_id(store, given["id"])
+    else:
+        source, line = served.source(given["path"]), given.get("line")
+        record = _with_lines(store.chunks(source), source, line, line)[0]
+    hits = served.similar(record.id, given["k"], other_files=given["other_files"])
+    return _hits(served, given, record.chunk.text, hits)
+
+
+def _get(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if ("path" in given) == ("id" in given):
+        raise ConfigError("get needs either path or id: expected one of them, from an answer of search or context")
+    first, last = given.get("start_line"), given.get("end_line")
+    if first is not None and last is not None and last < first:
+        raise ConfigError(f"end_line is {last}, before start_line {first}: expected a line at or after it")
+    if "id" in given:
+        records = [chunk_with_id(store, given["id"])]
+    else:
+        source = served.source(given["path"])
+        records = _with_lines(store.chunks(source), source, first, last)
+    passages = [
+        _between(_passage(record, is_stale=is_stale), first, last)
+        for record, is_stale in zip(records, served.stale(records), strict=True)
+    ]
+    page, rest = _page(
+        passages, _position(given, store.generation), given["max_tokens"], structured=given["structured"]
+    )
+    structured: dict[str, Any] = {"results": page}
+    parts = groupby(page, lambda each: each.get("member"))
+    text = f"{NOTE}\n\n" + "".join(f"{_whole(list(part))}\n" for _, part in parts)
+    if rest is not None:
+        structured["cursor"] = f"{rest.result}.{rest.character}.{store.generation}.{_digest(given)}"
+        text += f"More is left: call again with the same arguments and cursor={structured['cursor']}\n"
+    return text, structured
+
+
+def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    most = given["max_tokens"]
+    where = given.get("where")
+    context = store.context(given["query"], most - _NOTED, given["mode"], where=where, name_file=lambda name: name)
+    about = context.to_dict()
+    for block in about["blocks"]:
+        block["path"] = block["path"].removeprefix(f"{block.get('store')}: ")
+    structured = {"blocks": about["blocks"], "left_out": about["left_out"]}
+    if context.is_weak:
+        structured["note"] = WEAK_MATCHES
+    if context.left_out and not context.blocks:
+        return f"Nothing fits into {most} tokens: call again with a larger max_tokens.\n", structured
+    return context.text or f"{_NO_RESULTS}\n", structured
+
+
+def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    found = store.why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
+    weaker = list(dict.fromkeys([*(each.phrase for each in found.phrases), *(each.word for each in found.words)]))
+    words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
+    ranks = [
+        {"mode": rank.mode, "rank": rank.rank, "of": rank.of, "score": rank.score, "needed": rank.needed}
+        for rank in found.ranks
+    ]
+    lines = [f"{one_line(found.source)}: the best chunk is {found.chunk.id}."]
+    for rank in found.ranks:
+        place = f"not among {rank.of} candidates" if rank.rank is None else f"rank {rank.rank} of {rank.of}"
+        score = "none" if rank.score is None else f"{rank.score:.4g}"
+        needed = "" if rank.needed is None else f"; result {given['k']} has {rank.needed:.4g}"
+        lines.append(f"{rank.mode}: {place}, score {score}{needed}")
+    lines.append(f"Words of the query that score lower in this file than in the results: {', '.join(words) or 'none'}")
+    structured = {
+        "path": one_line(found.source),
+        "ranks": [_without_missing(rank) for rank in ranks],
+        "weaker_words": words,
+        "best_id": found.chunk.id,
+        "note": found.note,
+    }
+    return "\n".join(lines) + "\n", structured
+
+
+def _status(stores: Iterable[ServedStore]) -> tuple[str, dict[str, Any]]:
     entries = [_without_missing(served.summary()) for served in stores]
-    lines = [
+    texts = [
         "\n".join(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in entry.items())
         for entry in entries
     ]
-    return ToolAnswer({"stores": entries}, "\n\n".join(lines) + "\n")
+    return "\n\n".join(texts) + "\n", {"stores": entries}
 
 
 # Files and chunks
 
 
-def _has_lines(record: ChunkRecord, first: int | None, last: int | None) -> bool:
-    start, end = record.chunk.start_line, record.chunk.end_line
+def _with_lines(records: Iterable[ChunkRecord], source: str, first: int | None, last: int | None) -> list[ChunkRecord]:
+    """Return the chunks of a file with these lines; raise :class:`ConfigError` if there are none."""
+    ordered = in_document_order(records)
     if first is None and last is None:
-        return True
-    return start is not None and end is not None and (last is None or start <= last) and (first is None or first <= end)
+        return ordered
+    chosen = [
+        record
+        for record in ordered
+        if (start := record.chunk.start_line) is not None
+        and (end := record.chunk.end_line) is not None
+        and (last is None or start <= last)
+        and (first is None or first <= end)
+    ]
+    if not chosen and ordered:
+        end = max((record.chunk.end_line or 0 for record in ordered), default=0)
+        has = f"its last indexed line is {end}" if end else "its format has no lines"
+        raise ConfigError(f"{source} has no text in these lines: {has}; leave the lines out")
+    return chosen
+
+
+def _between(passage: dict[str, Any], first: int | None, last: int | None) -> dict[str, Any]:
+    """Return a passage without the lines before ``first`` and after ``last``, if its text is the lines of its file."""
+    lines, start = passage["text"].split("\n"), passage.get("start_line", 0)
+    if start + len(lines) - 1 != passage.get("end_line"):
+        return passage
+    start, end = max(first or start, start), min(last or passage["end_line"], passage["end_line"])
+    text = "\n".join(lines[start - passage["start_line"] : end - passage["start_line"] + 1])
+    return {**passage, "start_line": start, "end_line": end, "text": text}
 
 
 # Pages
 
 
-def _passages(
-    served: ServedStore | ServedTogether, given: Mapping[str, Any], answer: Callable[[Any], Sequence[Hit | ChunkRecord]]
-) -> ToolAnswer:
-    """Return one page of the chunks that ``answer`` returns."""
-    store = served.open()
+def _hits(
+    served: ServedStore | ServedTogether, given: Mapping[str, Any], query: str, hits: Sequence[Hit]
+) -> tuple[str, dict[str, Any]]:
+    """Return all hits: their places, then the lines that answer while the budget lasts, then whole passages if asked.
 
-    def read() -> tuple[int, Sequence[Hit | ChunkRecord], list[bool]]:
-        found = answer(store)
-        return store.generation, found, served.stale(found)
+    The words of ``query`` select the lines.
+    """
+    if not hits:
+        return f"{_NO_RESULTS}\n", {"results": []}
+    words = QueryWords(query, [hit.chunk.text for hit in hits], served.open().language)
+    forms, sizes = [], []
+    for number, (hit, is_stale) in enumerate(zip(hits, served.stale(hits), strict=True), 1):
+        check()
+        whole = _passage(hit, is_stale=is_stale)
+        lines = {**whole, "text": words.snippet(whole["text"]), "truncated": True}
+        head = f"{number}. {_heading(whole)}"
+        if lines["text"] == whole["text"]:
+            lines = whole
+        texts = [head, f"{head}\n{indent(lines['text'], _INDENT)}", f"{head}\n{_fenced(whole['text'])}"]
+        values = [{**whole, "text": "", "truncated": True}, lines, whole]
+        forms.append(list(zip(texts, values, strict=True)))
+        sizes.append([_size(text, value, given["structured"]) for text, value in forms[-1]])
+    levels = _levels(sizes, given["max_tokens"] - _FRAME, 2 if given["detail"] == "full" else 1)
+    shown = [form[level] for form, level in zip(forms, levels, strict=False)]
+    left = len(hits) - len(shown)
+    more = [f"{left} more results do not fit: raise max_tokens"] if left else []
+    structured: dict[str, Any] = {"results": [value for _, value in shown]}
+    if is_weak(hit.relevance for hit in hits):
+        more.append(WEAK_MATCHES)
+    if more:
+        structured["note"] = "; ".join(more)
+    return "\n".join([NOTE, *(text for text, _ in shown)]) + "\n", structured
 
-    generation, found, stale = store.read(read)
-    position = _position(given, generation)
-    passages = [_passage(record) for record in found]
-    for passage, is_stale in zip(passages, stale, strict=True):
-        if is_stale:
-            passage["stale"] = True
-    page, rest = _page(passages, position, given["max_tokens"])
-    structured: dict[str, Any] = {"results": page}
-    if is_weak(record.relevance for record in found if isinstance(record, Hit)):
-        structured["note"] = WEAK_MATCHES
-    text = _rendered(page)
-    if rest is not None:
-        structured["cursor"] = _cursor(given, generation, rest)
-        text += f"\nMore results: call again with the same arguments and cursor={structured['cursor']}\n"
-    return ToolAnswer(structured, text)
+
+def _levels(sizes: Sequence[Sequence[int]], room: int, most: int) -> list[int]:
+    """Return the form of each hit, best first, so that all together fit into ``room`` tokens; the last may not."""
+    count = len(sizes)
+    while count and sum(size[0] for size in sizes[:count]) > room:
+        count -= 1
+    levels = [0] * count
+    room -= sum(size[0] for size in sizes[:count])
+    for level in range(1, most + 1):
+        for i in range(count):
+            longer = sizes[i][level] - sizes[i][levels[i]]
+            if longer <= room:
+                levels[i], room = level, room - longer
+    return levels
 
 
 def _page(
-    passages: Sequence[dict[str, Any]], position: _Position, budget: int
+    passages: Sequence[dict[str, Any]], position: _Position, budget: int, *, structured: bool = False
 ) -> tuple[list[dict[str, Any]], _Position | None]:
     """Return the passages that fit into a number of tokens, at least a part of one, and where the next page begins."""
+
+    def size(passage: Mapping[str, Any]) -> int:
+        return _size(_whole([passage]), passage, structured)
+
     room = budget - _FRAME
     page: list[dict[str, Any]] = []
     character = position.character
     for i in range(position.result, len(passages)):
         check()
         passage = {**passages[i], "text": passages[i]["text"][character:]}
-        if (size := _size(passage)) <= room:
+        if (needed := size(passage)) <= room:
             page.append(passage)
-            room -= size
+            room -= needed
             character = 0
             continue
         if page:
@@ -280,31 +343,25 @@ def _page(
         low, high = 1, len(text)
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (
-                (middle, high)
-                if _size({**passage, "text": text[:middle], "truncated": True}) <= room
-                else (low, middle - 1)
-            )
+            fits = size({**passage, "text": text[:middle], "truncated": True}) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
         return [{**passage, "text": text[:low], "truncated": True}], _Position(i, character + low)
     return page, None
 
 
-def _size(passage: Mapping[str, Any]) -> int:
-    """Return the tokens of a passage in the larger of its two forms."""
-    return max(_tokens(passage), estimated_tokens(_rendered_passage(1, passage)))
+def _size(text: str, value: Mapping[str, Any], structured: bool) -> int:
+    """Return the tokens of a part of an answer, in the larger of its two forms if both are sent."""
+    size = estimated_tokens(text) + 1
+    return max(size, _json_tokens(value)) if structured else size
 
 
-def _tokens(value: object) -> int:
+def _json_tokens(value: object) -> int:
     return estimated_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _digest(given: Mapping[str, Any]) -> str:
-    same = {name: value for name, value in given.items() if name not in ("cursor", "max_tokens")}
+    same = {name: value for name, value in given.items() if name not in ("cursor", "max_tokens", "structured")}
     return hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=6).hexdigest()
-
-
-def _cursor(given: Mapping[str, Any], generation: int, position: _Position) -> str:
-    return f"{position.result}.{position.character}.{generation}.{_digest(given)}"
 
 
 def _position(given: Mapping[str, Any], generation: int) -> _Position:
@@ -322,10 +379,11 @@ def _position(given: Mapping[str, Any], generation: int) -> _Position:
 # Results as JSON values and as text
 
 
-def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
+def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, Any]:
     chunk = record.chunk
     member = member_of(record.source, chunk.metadata)
     hit = record if isinstance(record, Hit) else None
+    headings = chunk.headings or ((chunk.title,) if chunk.title else ())
     return _without_missing(
         {
             "id": record.id,
@@ -335,48 +393,52 @@ def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
             "start_line": chunk.start_line,
             "end_line": chunk.end_line,
             "page": chunk.page,
-            "headings": _headings(chunk.headings or ((chunk.title,) if chunk.title else ())),
-            "score": _rounded(hit.score) if hit else None,
-            "relevance": _rounded(hit.relevance) if hit else None,
+            "headings": [one_line(heading)[:_LONGEST_HEADING] for heading in headings[-_MOST_HEADINGS:]],
+            "score": round(hit.score, _ROUNDING) if hit else None,
+            "relevance": None if hit is None or hit.relevance is None else round(hit.relevance, _ROUNDING),
             "near_duplicates": len(hit.duplicates) or None if hit else None,
+            "stale": is_stale or None,
             "text": chunk.text,
         }
     )
 
 
-def _headings(headings: Sequence[str]) -> list[str]:
-    return [one_line(heading)[:_LONGEST_HEADING] for heading in headings[-_MOST_HEADINGS:]]
-
-
-def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, _ROUNDING)
-
-
 def _without_missing(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in values.items() if value is not None and (value != [] or name == "weaker_words")
-    }
+    return {name: value for name, value in values.items() if value not in (None, [])}
 
 
-def _rendered(passages: Sequence[Mapping[str, Any]]) -> str:
-    if not passages:
-        return f"{_NO_RESULTS}\n"
-    return "\n\n".join([NOTE, *(_rendered_passage(number, each) for number, each in enumerate(passages, 1))]) + "\n"
-
-
-def _rendered_passage(number: int, passage: Mapping[str, Any]) -> str:
+def _heading(passage: Mapping[str, Any]) -> str:
+    """Return the place of a passage with its relevance and headings; its id if no place names it."""
     path = passage.get("path", "no file")
     if "member" in passage:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
     place = location_of(path, passage.get("start_line"), passage.get("end_line"), passage.get("page"), None)
-    notes = [f"id {passage['id']}", " > ".join(passage.get("headings", []))]
-    notes += [
-        text for name, text in (("stale", "changed since it was indexed"), ("truncated", "cut")) if name in passage
+    about = [
+        relevance_word(passage.get("relevance")),
+        None if "start_line" in passage and "path" in passage else f"id {passage['id']}",
+        " > ".join(passage.get("headings", [])),
+        "changed since it was indexed" if "stale" in passage else None,
+        "cut" if "truncated" in passage else None,
     ]
-    fence = fence_of(passage["text"])
-    return f"{number}. {place} ({'; '.join(filter(None, notes))})\n{fence}\n{passage['text']}\n{fence}"
+    notes = "; ".join(filter(None, about))
+    return f"{place} ({notes})" if notes else place
 
 
-_FRAME = 100
-"""Tokens of an answer beside its passages: the note, and the cursor with its line."""
+def _whole(passages: Sequence[Mapping[str, Any]]) -> str:
+    """Return consecutive passages of a file as one text with one heading."""
+    last = {name: passages[-1][name] for name in ("end_line", "truncated") if name in passages[-1]}
+    return f"{_heading({**passages[0], **last})}\n{_fenced(_joined(passages))}"
+
+
+def _joined(passages: Iterable[Mapping[str, Any]]) -> str:
+    return joined((each.get("start_line"), each.get("end_line"), each["text"]) for each in passages)
+
+
+def _fenced(text: str) -> str:
+    fence = fence_of(text)
+    return f"{fence}\n{text}\n{fence}"
+
+
+_FRAME, _NOTED = 100, 20
+"""Tokens of an answer beside its passages: the notes, and the cursor with its line; and those of a note alone."""

@@ -17,7 +17,6 @@ from ragembed.models import torch_devices
 from ragembed.models.choice import batch_model
 from ragembed.models.devices import choose_devices
 from ragembed.models.files import find_model
-from ragembed.models.packed_bert import PackedBert
 from ragembed.models.torch_devices import fast_dtype, find_devices
 from ragembed.models.transformers_model import TransformersModel
 
@@ -135,6 +134,7 @@ def test_fast_dtype_of_each_kind_of_device(gpus, monkeypatch, on_cpu):
 
 def test_requested_device_determines_the_dtype_of_a_fit(tiny_model, gpus, monkeypatch):
     gpus((9, 0))
+    monkeypatch.setattr("ragembed.models.choice._fast_cpu_dtype", lambda: "float32")
     monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: False)
     monkeypatch.setattr("ragembed.extractors.transformer.TransformerExtractor.agrees_in_bfloat16", lambda self: True)
     config = EmbedderConfig(model=str(tiny_model))
@@ -143,6 +143,11 @@ def test_requested_device_determines_the_dtype_of_a_fit(tiny_model, gpus, monkey
 
 
 # Embedders
+
+
+@pytest.fixture
+def only_torch(monkeypatch):
+    monkeypatch.setattr("ragembed.models.choice.is_installed", lambda module: module == "torch")
 
 
 def test_device_names_of_an_embedder(tiny_config, gpus):
@@ -184,18 +189,18 @@ def test_queries_without_a_framework_ignore_the_device(tiny_config, gpus, tmp_pa
 
 
 @pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg", "sbert-wk"])
-def test_vectors_do_not_depend_on_the_number_of_devices(bert_model, monkeypatch, extractor):
+def test_vectors_do_not_depend_on_the_number_of_devices(bert_model, monkeypatch, only_torch, extractor):
     config = EmbedderConfig(model=str(bert_model), dtype="float32", extractor=extractor)
     one = Embedder(config, device="cpu").fit(TEXTS)
     # Three names of the same device, each with its own replica.
     monkeypatch.setattr(torch_devices, "find_devices", lambda requested: ("cpu", "cpu:0", "cpu:1"))
     used = []
 
-    def compute(self, *args, original=PackedBert.states):
+    def compute(self, *args, original=TransformersModel.states):
         used.append(self)
         return original(self, *args)
 
-    monkeypatch.setattr(PackedBert, "states", compute)
+    monkeypatch.setattr(TransformersModel, "states", compute)
     counts = []
     several = Embedder(config).fit(TEXTS)
     np.testing.assert_array_equal(several.raw_documents(TEXTS, counts.append), one.raw_documents(TEXTS))
@@ -206,7 +211,7 @@ def test_vectors_do_not_depend_on_the_number_of_devices(bert_model, monkeypatch,
     assert len(set(used)) == 3
 
 
-def test_model_is_loaded_on_at_most_as_many_devices_as_batches(tiny_config, monkeypatch):
+def test_model_is_loaded_on_at_most_as_many_devices_as_batches(tiny_config, monkeypatch, only_torch):
     monkeypatch.setattr(torch_devices, "find_devices", lambda requested: ("cpu", "cpu:0", "cpu:1"))
     loaded = []
 

@@ -7,9 +7,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
-from ragembed.models.numpy_bert import NumpyBert
-from ragembed.models.packed_bert import PackedBert
-from ragembed.models.transformers_model import TransformersModel
+from tests.core.backbones import BACKBONES
 from tests.pretrained import pretrained
 
 DOCUMENTS = [
@@ -66,7 +64,7 @@ def presets(four_blocks, word_vectors):
 def batches(monkeypatch):
     """Count the batches that a model encodes."""
     counted = []
-    for backbone in (TransformersModel, PackedBert, NumpyBert):
+    for backbone in BACKBONES:
 
         def spy(self, *given, _states=backbone.states, **named):
             counted.append(1)

@@ -17,7 +17,8 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
-from haystack.testing.document_store import CountDocumentsByFilterTest, DocumentStoreBaseExtendedTests
+from haystack.testing import document_store as standard
+from haystack.testing import document_store_async as standard_async
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError
 from ragembed.haystack import (
@@ -45,7 +46,14 @@ def store(settings: dict[str, Any], tmp_path: Path) -> Iterator[RagembedDocument
     made.close()
 
 
-class TestBaseSuite(DocumentStoreBaseExtendedTests, CountDocumentsByFilterTest):
+class TestBaseSuite(
+    standard.DocumentStoreBaseExtendedTests,
+    standard.CountDocumentsByFilterTest,
+    standard.CountUniqueMetadataByFilterTest,
+    standard.GetMetadataFieldsInfoTest,
+    standard.GetMetadataFieldMinMaxTest,
+    standard.GetMetadataFieldUniqueValuesTest,
+):
     """Haystack's tests of document stores."""
 
     @pytest.fixture
@@ -58,6 +66,49 @@ class TestBaseSuite(DocumentStoreBaseExtendedTests, CountDocumentsByFilterTest):
         with pytest.raises(DuplicateDocumentError, match="the store has a document with the id '2'"):
             document_store.write_documents([Document(id="3", content="c"), documents[1]])
         assert document_store.filter_documents() == documents
+
+
+class TestAsyncSuite(
+    standard_async.CountDocumentsAsyncTest,
+    standard_async.CountDocumentsByFilterAsyncTest,
+    standard_async.CountUniqueMetadataByFilterAsyncTest,
+    standard_async.DeleteAllAsyncTest,
+    standard_async.DeleteByFilterAsyncTest,
+    standard_async.DeleteDocumentsAsyncTest,
+    standard_async.FilterDocumentsAsyncTest,
+    standard_async.GetMetadataFieldMinMaxAsyncTest,
+    standard_async.GetMetadataFieldUniqueValuesAsyncTest,
+    standard_async.GetMetadataFieldsInfoAsyncTest,
+    standard_async.UpdateByFilterAsyncTest,
+    standard_async.WriteDocumentsAsyncTest,
+):
+    """The same for the asynchronous methods."""
+
+    @pytest.fixture
+    def document_store(self, store: RagembedDocumentStore) -> RagembedDocumentStore:
+        return store
+
+    async def test_write_documents_async(self, document_store: RagembedDocumentStore) -> None:
+        documents = [Document(id="1", content="a"), Document(id="2", content="b")]
+        assert await document_store.write_documents_async(documents) == 2
+        assert await document_store.filter_documents_async() == documents
+
+
+async def test_retrievers_and_embedders_run_asynchronously(
+    store: RagembedDocumentStore, settings: dict[str, Any]
+) -> None:
+    await store.write_documents_async([Document(id=text, content=text, meta={"a": {"b": [1]}}) for text in TEXTS])
+    pipeline = Pipeline()
+    pipeline.add_component("retriever", RagembedRetriever(store, top_k=1, mode="lexical"))
+    answer = await pipeline.run_async({"retriever": {"query": "zebra number 3"}})
+    assert [each.id for each in answer["retriever"]["documents"]] == ["the zebra number 3"]
+    embedder = RagembedTextEmbedder(**settings)
+    embedder.fit(TEXTS)
+    assert await embedder.run_async("zebra") == embedder.run("zebra")
+    nested = {"field": "meta.a.b", "operator": "==", "value": [1]}
+    assert store.get_metadata_field_unique_values("meta.a") == ([{"b": [1]}], 1)
+    with pytest.raises(FilterError):
+        await store.filter_documents_async(nested)
 
 
 def test_every_part_of_a_document_returns(store: RagembedDocumentStore, settings: dict[str, Any]) -> None:

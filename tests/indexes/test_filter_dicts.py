@@ -3,7 +3,7 @@
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, In, Like, Not, Or
+from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, Ids, In, Like, Not, Or
 from ragembed.indexes.filters.dicts import parse_filter_dict
 
 X = Field("x")
@@ -49,6 +49,19 @@ KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$
         ({"$not": {"x": 1}}, Not(ONE)),
         ({"$not": {"$or": [{"x": 1}]}}, Not(Or((ONE,)))),
         ({"a.b": 1}, Comparison(Field("a.b"), "=", 1)),
+        ({"a": {"b": 1}}, Comparison(Field("a", metadata=True, nested=("b",)), "=", 1)),
+        (
+            {"a": {"b": {"c": {"$gt": 1}}, "d": None}},
+            And(
+                (
+                    Comparison(Field("a", metadata=True, nested=("b", "c")), ">", 1),
+                    Not(Exists(Field("a", metadata=True, nested=("d",)))),
+                )
+            ),
+        ),
+        ({"$id": "i"}, Ids(("i",))),
+        ({"$id": ["i", "j"]}, Ids(("i", "j"))),
+        ({"$id": {"$nin": ["i"]}}, Not(Ids(("i",)))),
         ({"metadata.x": 1}, Comparison(Field("metadata.x"), "=", 1)),
         ({"": 1}, Comparison(Field(""), "=", 1)),
         ({"and": 1}, Comparison(Field("and"), "=", 1)),
@@ -63,11 +76,15 @@ def test_dictionaries_are_converted(given, expected):
     ("given", "message"),
     [
         ({"x": {"$regex": "a"}}, rf"unknown operator '\$regex' for x: expected one of {KNOWN}"),
-        ({"x": {"y": 1}}, rf"unknown operator 'y' for x: expected one of {KNOWN}"),
+        ({"x": {"y": 1, "$eq": 1}}, rf"unknown operator 'y' for x: expected one of {KNOWN}"),
         ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
         ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
-        ({"$nor": []}, r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, or the"),
+        (
+            {"$nor": []},
+            r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, \$id, or the",
+        ),
+        ({"$id": 1}, r"\$id got 1: expected an id, a list of ids"),
         ({"$eq": 1}, r"unknown operator '\$eq' instead of a field.*as in {'year': {'\$gte': 2020}}"),
         ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),
         ({"x": {"$not": {}}}, "x has an empty dictionary"),

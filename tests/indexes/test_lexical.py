@@ -36,6 +36,7 @@ CODE = {
     "apart": "The bar is far from every foo that was there before today's call.",
     "path": "Look into a/b/c.py for the place where it happened last Monday.",
     "mail": "Write to jane.doe@example.org about it, or wait for the next release.",
+    "emoji": "Tea is hot🍵 but good 👍🏽.",
     "plus": "C++ is compiled before it is run, as every one of you has known.",
     "sharp": "It was written again in C#, which is compiled to what a machine of its own runs.",
     "it": "Nobody knows what it's worth to wait for a minute or another one.",
@@ -62,6 +63,9 @@ def code(tmp_path_factory):
         ('"unbalanced error 0x80070006', ["number", "error"]),
         ("CamelCaseName", ["snake"]),
         ("C++", ["plus"]),
+        ("🍵", ["emoji"]),
+        ("hot🍵", ["emoji"]),
+        ("👍", ["emoji"]),
         ("c++17?", ["plus"]),
         ("C", ["path"]),
         ("C#", ["sharp"]),
@@ -109,9 +113,9 @@ def test_joined_words_rank_before_their_parts(code, query, exact, partial):
     assert partial <= set(others)
 
 
-def test_emoji_query_uses_dense_search(code):
-    assert len(code.search("🦓", 3)) == 3
-    assert {hit.lexical for hit in code.search("🦓", 3)} == {None}
+def test_query_without_words_uses_dense_search(code):
+    assert len(code.search("🦓", 3)) == 3  # no text has this emoji
+    assert {hit.lexical for hit in code.search("?!", 3)} == {None}
 
 
 def test_query_of_ten_thousand_words_works(code):

@@ -92,3 +92,16 @@ def test_labels_are_the_words_of_one_class_in_their_usual_form():
     assert "锁" not in chinese[0]
     assert {len(word) for words in chinese for word in words} == {2}
     assert "猫和" in chinese[1]
+
+
+def test_labels_are_phrases_without_addresses_names_and_parts_of_identifiers():
+    about = {
+        0: "Ann Miller wrote at https://example.org/locks: the boundary layer, boundary_layer and boundaryLayer.",
+        1: "Ask Bob Smith (bob@example.org). Soup stock. Bones. Soup stock and time.",
+    }
+    texts = [about[number % 2] for number in range(60)]
+    [[wing, soup]] = labels(texts, [np.arange(60) % 2], "english")
+    assert wing[0] == "boundary layer"
+    assert soup[0] == "soup stock"
+    words = {word for label in (*wing, *soup) for word in label.split()}
+    assert words.isdisjoint({"ann", "miller", "bob", "smith", "https", "example", "org", "locks"})

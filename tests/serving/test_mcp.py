@@ -22,10 +22,12 @@ from mcp_types import TextResourceContents
 import ragembed
 from ragembed import Store
 from ragembed.models.token_counting import estimated_tokens
+from ragembed.serving import client_config as clients
 from ragembed.serving import stores, tools
-from ragembed.serving.client_config import CLIENTS, client_config
+from ragembed.serving.client_config import CLIENTS
 from ragembed.serving.mcp_server import make_server
 from ragembed.serving.tool_schemas import DEFAULT_TOKENS, TOOLS
+from tests.serving.conftest import DOCUMENTS
 from tests.serving.processes import COMMAND, StdioServer, http_server, message
 
 if sys.version_info >= (3, 11):
@@ -41,8 +43,8 @@ def served(store, **options):
 
 
 async def call(client, tool, **arguments):
-    """Call a tool that must not fail; the client checks the answer against the output schema."""
-    result = await client.call_tool(tool, arguments)
+    """Return the JSON values and the text of a tool that must not fail."""
+    result = await client.call_tool(tool, {"structured": True, **arguments})
     assert not result.is_error, result.content
     return result.structured_content, result.content[0].text
 
@@ -65,28 +67,34 @@ async def test_definitions_are_short_read_only_and_without_null_unions(store, mo
     for tool in listed:
         assert tool.annotations.read_only_hint
         assert tool.annotations.open_world_hint is False
-        assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+        assert tool.input_schema["type"] == "object"
+        assert tool.output_schema is None
     written = json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in listed], separators=(",", ":"))
     assert not re.search(r'"anyOf"|"oneOf"|"null"|\$ref', written)
-    assert len(written) <= 6000  # 1,433 tokens of o200k_base, which counts 4.05 characters per token here
+    assert len(written) <= 4000  # 892 tokens of o200k_base are 3,623 characters
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)
-async def test_each_tool_answers_with_structured_content_and_text(store, mode):
+async def test_each_tool_answers_with_text_and_with_json_on_request(store, mode):
     async with Client(served(store), mode=mode) as client:
-        found, text = await call(client, "search", query="writer lock", k=2)
+        found, text = await call(client, "search", query="writer lock", k=2, detail="full")
         first = found["results"][0]
         assert (first["path"], first["start_line"], first["headings"]) == ("docs/locks.md", 1, ["Locks"])
         assert "The writer holds the lock of the store." in first["text"]
-        assert f"1. docs/locks.md:1-3 (id {first['id']}; Locks)\n```\n{first['text']}\n```\n" in text
+        assert f"1. docs/locks.md:1-3 (Locks)\n```\n{first['text']}\n```\n" in text
+        plain = await client.call_tool("search", {"query": "writer lock", "k": 2})
+        assert plain.structured_content is None
+        assert "1. docs/locks.md:1-3 (Locks)\n  # Locks\n\n  The writer holds" in plain.content[0].text
 
         whole, text = await call(client, "get", path="docs/locks.md")
         assert [part["start_line"] for part in whole["results"]] == [1, 5]
-        lines, _ = await call(client, "get", path=str(store.parent / "docs/locks.md"), start_line=6, end_line=7)
-        assert lines["results"] == whole["results"][1:]
+        assert f"docs/locks.md:1-8 (Locks)\n```\n{(store.parent / 'docs/locks.md').read_text()}```\n" in text
+        lines, _ = await call(client, "get", path=str(store.parent / "docs/locks.md"), start_line=3, end_line=5)
+        assert [part["text"] for part in lines["results"]] == ["The writer holds the lock of the store.", "## Readers"]
         assert (await call(client, "get", id=first["id"]))[0]["results"] == whole["results"][:1]
 
         near, _ = await call(client, "similar", id=first["id"], k=3)
+        assert near == (await call(client, "similar", path="docs/locks.md", line=2, k=3))[0]
         assert first["id"] not in [each["id"] for each in near["results"]]
         elsewhere, _ = await call(client, "similar", id=first["id"], other_files=True)
         assert "docs/locks.md" not in [each["path"] for each in elsewhere["results"]]
@@ -97,7 +105,7 @@ async def test_each_tool_answers_with_structured_content_and_text(store, mode):
 
         lost, text = await call(client, "why_not", query="writer lock", path="docs/wings.txt", k=1, mode="lexical")
         [best] = (await call(client, "search", query="writer lock", k=1, mode="lexical"))[0]["results"]
-        assert lost["ranks"] == [{"mode": "lexical", "of": 2, "needed": best["score"]}]
+        assert lost["ranks"] == [{"mode": "lexical", "of": 2, "needed": pytest.approx(best["score"], abs=1e-4)}]
         assert set(lost["weaker_words"]) == {"writer", "lock"}
         assert "writer" in text
 
@@ -105,6 +113,28 @@ async def test_each_tool_answers_with_structured_content_and_text(store, mode):
         assert about["stores"][0]["root"] == str(store.parent)
         assert about["stores"][0]["files"] == 3
         assert "files: 3" in text
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+async def test_prompts_hold_the_passages(store, mode):
+    async with Client(served(store), mode=mode) as client:
+        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["ask", "find-code"]
+        [asked] = (await client.get_prompt("ask", {"question": "who holds the lock?"})).messages
+        [code] = (await client.get_prompt("find-code", {"what": "taking the lock"})).messages
+        for name, arguments, message in (
+            ("none", {}, "unknown prompt 'none': expected one of ask, find-code"),
+            ("ask", {}, "the argument 'query' of context is '': expected text"),
+        ):
+            with pytest.raises(MCPError, match=message):
+                await client.get_prompt(name, arguments)
+    assert "Question: who holds the lock?" in asked.content.text
+    assert "docs/locks.md:1-8 (Locks)\n```\n# Locks" in asked.content.text
+    assert "What: taking the lock" in code.content.text
+    assert "No results" in code.content.text  # no file is code
+    several = make_server({"docs": store, "more": store})
+    async with Client(several, mode=mode) as client:
+        [asked] = (await client.get_prompt("ask", {"question": "who holds the lock?"})).messages
+    assert "docs: docs/locks.md:1" in asked.content.text or "more: docs/locks.md:1" in asked.content.text
 
 
 async def test_results_without_hits_say_what_to_do(store):
@@ -122,9 +152,12 @@ async def test_results_without_hits_say_what_to_do(store):
     assert wrong.startswith("expected NULL after IS")
 
 
-async def test_no_text_can_forge_the_end_of_its_fence(store):
+async def test_no_text_can_forge_a_hit_or_the_end_of_its_fence(store):
     async with Client(served(store)) as client:
-        found, text = await call(client, "search", query="zebra", k=1, mode="lexical")
+        _, lines = await call(client, "search", query="zebra", k=1, mode="lexical")
+        found, text = await call(client, "search", query="zebra", k=1, mode="lexical", detail="full")
+    assert "\n  ````\n" in lines
+    assert "\n2. other.md" not in lines
     assert "\n````\n2. other.md" in found["results"][0]["text"]
     assert text.count("\n`````\n") == 2
     assert text.index("\n`````\n") < text.index("2. other.md") < text.rindex("\n`````\n")
@@ -144,10 +177,11 @@ async def test_no_text_can_forge_the_end_of_its_fence(store):
         ("search", {"query": "a", "k": True}, "is true: expected an integer"),
         ("search", {"query": "a", "k": 1.5}, "is 1.5: expected an integer"),
         ("search", {"query": "a", "mode": "fuzzy"}, "expected one of hybrid, dense, lexical"),
-        ("search", {"query": "a", "limit": 3}, "unknown argument 'limit' of search: expected one of query, k, mode"),
+        ("search", {"query": "a", "limit": 3}, "unknown argument 'limit' of search: expected one of query, k, detail"),
         ("search", {"query": "a", "max_tokens": 10_001}, "expected an integer from 200 to 10,000"),
         ("search", {"query": "a", "where": "ext ="}, "ext ="),
-        ("search", {"query": "a", "cursor": "next"}, "the cursor belongs to another request"),
+        ("get", {"path": "docs/locks.md", "cursor": "next"}, "the cursor belongs to another request"),
+        ("similar", {}, "similar needs either id, or path and line"),
         ("similar", {"id": "none"}, "no chunk has the id 'none'"),
         ("similar", {"id": "none", "other_files": 1}, "is 1: expected true or false"),
         ("get", {}, "get needs either path or id"),
@@ -235,39 +269,68 @@ async def test_auto_index_updates_the_store_before_the_answer(folder, store, mon
         assert len(found["results"]) == 1
 
 
-async def test_pages_hold_every_result_once(store):
+@pytest.fixture
+def thirty(store):
+    """A store with thirty more texts, which all have the word alpha."""
     with Store.open(store) as opened:
-        opened.add([f"alpha {'beta ' * 50}{number}" for number in range(45)], ids=[f"id{n}" for n in range(45)])
+        opened.add([f"alpha {'beta ' * 50}{number}" for number in range(30)], ids=[f"id{n}" for n in range(30)])
+    return store
+
+
+@pytest.mark.parametrize("detail", ["lines", "full"])
+async def test_every_hit_is_in_the_answer_and_the_answer_in_its_budget(thirty, detail):
+    async with Client(served(thirty)) as client:
+        for budget in (1200, DEFAULT_TOKENS, 10_000):
+            plain = await client.call_tool(
+                "search", {"query": "alpha", "k": 30, "mode": "lexical", "detail": detail, "max_tokens": budget}
+            )
+            text = plain.content[0].text
+            assert re.findall(r"^(\d+)\. no file \(id id\d+\)$", text, re.MULTILINE) == [str(n) for n in range(1, 31)]
+            assert estimated_tokens(text) <= budget
+        found, _ = await call(client, "search", query="alpha", k=30, mode="lexical", detail=detail, max_tokens=10_000)
+        assert len(found["results"]) == 30
+        assert tokens(found) <= 10_000
+        few = await client.call_tool("search", {"query": "alpha", "k": 30, "mode": "lexical", "max_tokens": 200})
+        assert re.search(r"\nNote: \d+ more results do not fit: raise max_tokens\n", few.content[0].text)
+
+
+async def test_pages_of_a_file_hold_its_whole_text(folder, store):
+    text = "\n\n".join(f"## Part {number}\n\nalpha {'beta ' * 50}{number}" for number in range(40))
+    (folder / "docs/long.md").write_text(text)
+    ragembed.index(store=store)
     async with Client(served(store)) as client:
-        first, text = await call(client, "search", query="alpha", k=45, mode="lexical")
-        assert max(tokens(first), estimated_tokens(text)) <= DEFAULT_TOKENS
-        ids, cursor = [each["id"] for each in first["results"]], first["cursor"]
-        assert cursor in text
-        wrong = await failure(client, "search", query="beta", k=45, mode="lexical", cursor=cursor)
+        first, rendered = await call(client, "get", path="docs/long.md")
+        assert max(tokens(first), estimated_tokens(rendered)) <= DEFAULT_TOKENS
+        assert first["cursor"] in rendered
+        wrong = await failure(client, "get", path="docs/locks.md", cursor=first["cursor"])
         assert wrong == "the cursor belongs to another request: pass the same arguments as before, or no cursor"
-        while cursor:
-            page, _ = await call(client, "search", query="alpha", k=45, mode="lexical", cursor=cursor)
-            ids += [each["id"] for each in page["results"]]
-            cursor = page.get("cursor")
-        assert sorted(ids) == sorted(f"id{n}" for n in range(45))
+        pages = [first]
+        while cursor := pages[-1].get("cursor"):
+            pages.append((await call(client, "get", path="docs/long.md", cursor=cursor))[0])
+        joined = [part["text"] for page in pages for part in page["results"]]
+        assert "".join("".join(joined).split()) == "".join(text.split())
         with Store.open(store) as opened:
-            opened.delete(["id0"])
-        changed = await failure(client, "search", query="alpha", k=45, mode="lexical", cursor=first["cursor"])
+            opened.add(["more"])
+        changed = await failure(client, "get", path="docs/long.md", cursor=first["cursor"])
         assert changed == "the store changed since the cursor was made: call again without cursor"
 
 
 async def test_search_returns_the_relevance_and_leaves_out_less(folder):
     async with Client(served(folder / ".ragembed")) as client:
         unknown, text = await call(client, "search", query="lock", min_relevance=0.5)
-        assert unknown["results"] == (await call(client, "search", query="lock"))[0]["results"]
+        plain, answer = await call(client, "search", query="lock")
+        assert unknown["results"] == plain["results"]
+        assert not re.search("strong|likely|weak", answer)
         assert "the threshold 0.5 was not applied: it is fitted for 20 chunks or more" in unknown["note"]
         assert unknown["note"] in text
     for number in range(20):
         (folder / "docs" / f"{number}.txt").write_text(f"The writer of file {number} holds the lock {number * 7}.\n")
     ragembed.index(store=folder / ".ragembed")
     async with Client(served(folder / ".ragembed")) as client:
-        found, _ = await call(client, "search", query="lock of file 3", k=20)
+        found, text = await call(client, "search", query="lock of file 3", k=20)
         values = [each["relevance"] for each in found["results"]]
+        words = re.findall(r"^\d+\. .*\((strong|likely|weak)\b", text, re.MULTILINE)
+        assert words == ["strong" if value >= 0.8 else "possible" if value >= 0.5 else "weak" for value in values]
         least = sorted(values)[len(values) // 2]
         kept, _ = await call(client, "search", query="lock of file 3", k=20, min_relevance=least - 1e-4)
         assert 0 < len(kept["results"]) < len(values)
@@ -283,9 +346,9 @@ def test_pages_fit_the_budget_and_join_to_the_whole_text(texts):
     passages = [{"id": f"{number}", "text": text} for number, text in enumerate(texts)]
     position, pages = tools._Position(), []
     while position is not None:
-        page, position = tools._page(passages, position, 300)
+        page, position = tools._page(passages, position, 300, structured=True)
         assert tokens({"results": page, "cursor": "9" * 40}) <= 300
-        assert estimated_tokens(tools._rendered(page)) <= 300
+        assert estimated_tokens("\n".join(tools._whole([passage]) for passage in page)) <= 300
         pages += page
     joined = {}
     for passage in pages:
@@ -300,7 +363,7 @@ async def test_a_long_context_stays_within_its_budget(folder, store):
         for budget in (200, DEFAULT_TOKENS):
             packed, text = await call(client, "context", query="alpha beta", max_tokens=budget)
             assert packed["blocks"]
-            assert max(tokens(packed), estimated_tokens(text)) <= budget
+            assert estimated_tokens(text) <= budget
 
 
 async def test_several_stores_are_named(folder, store, tmp_path):
@@ -354,7 +417,26 @@ async def test_documents_are_resources(store, mode):
         assert isinstance(content, TextResourceContents)
         assert content.text.startswith("# Locks\n\nThe writer holds")
         assert content.text.endswith("It sees one whole store.")
-        assert (await client.list_resources()).resources == []
+        listed = await client.list_resources()
+        assert [resource.name for resource in listed.resources] == sorted(f"docs/{name}" for name in DOCUMENTS)
+        assert listed.next_cursor is None
+        for resource in listed.resources:
+            assert (await client.read_resource(resource.uri)).contents[0].text
+
+
+async def test_the_list_of_documents_has_pages(folder, store, monkeypatch):
+    monkeypatch.setattr(tools, "_RESOURCES", 2)
+    (folder / "docs/two words ä.md").write_text("alpha")
+    ragembed.index(store=store)
+    async with Client(make_server({"docs": store, "gone": folder / "gone"})) as client:
+        first = await client.list_resources()
+        second = await client.list_resources(cursor=first.next_cursor)
+        assert [len(page.resources) for page in (first, second)] == [2, 2]
+        assert second.next_cursor is None
+        [last] = [each for each in (*first.resources, *second.resources) if each.name == "docs/two words ä.md"]
+        assert (await client.read_resource(last.uri)).contents[0].text == "alpha"
+        with pytest.raises(MCPError, match="the cursor is 'x': expected that of the previous list"):
+            await client.list_resources(cursor="x")
 
 
 def test_unexpected_errors_are_one_line(store, monkeypatch, caplog):
@@ -380,7 +462,7 @@ def test_stdout_of_the_process_holds_only_messages(folder):
     server.send(b"no JSON")
     server.send(b'{"jsonrpc": "2.0", "id": 2, "method": 7}')
     assert len(server.ask("tools/list")["result"]["tools"]) == len(TOOLS)
-    assert server.call("search", query="writer lock", k=1)["structuredContent"]["results"][0]["path"] == "docs/locks.md"
+    assert "1. docs/locks.md:1-3" in server.call("search", query="writer lock", k=1)["content"][0]["text"]
     assert server.call("search", query=5)["isError"]
     rest, errors = server.end()
     assert (server.process.returncode, rest) == (0, b"")
@@ -443,9 +525,19 @@ async def test_http_answers_local_clients_only(folder):
 # Configuration of clients
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_printed_configurations_start_the_server_from_any_folder(client, folder, cli, monkeypatch):
+@pytest.fixture
+def home(tmp_path, monkeypatch, folder):
+    """The home of a user, whose project is the working directory."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
     monkeypatch.chdir(folder)
+    return home
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_printed_configurations_start_the_server_from_any_folder(client, folder, cli, home):
     text = cli("mcp", "--print-config", client, "--store", "notes=.ragembed", "--auto-index").stdout
     value = tomllib.loads(text) if client == "codex" else json.loads(text)
     [servers] = value.values()
@@ -454,13 +546,102 @@ def test_printed_configurations_start_the_server_from_any_folder(client, folder,
     assert entry["args"][-4:] == ["mcp", "--store", f"notes={folder / '.ragembed'}", "--auto-index=10"]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_is_configured_and_unconfigured(client, cli, home):
+    before = {path for path in (home, Path()) for path in path.rglob("*")}
+    text = cli("mcp", "--print-config", client).stdout
+    installed = cli("mcp", "--install", client)
+    file = clients._path(CLIENTS[client].file)
+    assert file.read_text() == text
+    assert all(f"+{line}" in installed.stdout for line in text.splitlines())
+    assert f"wrote {file}" in installed.stderr
+    if skills := CLIENTS[client].skills:
+        skill = (clients._path(skills) / "ragembed/SKILL.md").read_text()
+        assert skill.startswith("---\nname: ragembed\ndescription: ")
+        assert len(skill.splitlines()) <= 50
+    assert "up to date" in cli("mcp", "--install", client).stderr
+    cli("mcp", "--remove", client)
+    after = {path for path in (home, Path()) for path in path.rglob("*") if path.is_file()}
+    assert after <= before
+    assert "up to date" in cli("mcp", "--remove", client).stderr
+
+
+OTHERS = {
+    "plain": '{"mcpServers": {"other": {"command": "x"}}, "theme": "dark"}',
+    "indented": '{\n    "mcpServers": {\n        "other": {\n            "command": "x"\n        }\n    }\n}\n',
+    "tabs, Windows": '{\r\n\t"mcpServers": {\r\n\t\t"other": {"command": "x"}\r\n\t}\r\n}',
+    "comments": '// mine\n{\n  "a": "// no, ]", /* , } */\n  "mcpServers": { // b\n    "b": {"a": [1],},\n  },\n}',
+    "no servers": '{\n  "theme": "dark",\n  "list": []\n}\n',
+}
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
+def test_what_others_wrote_stays_as_it_is(text, cli, home):
+    file = home / ".gemini/settings.json"
+    file.parent.mkdir()
+    file.write_bytes(text.encode())
+    cli("mcp", "--install", "gemini")
+    plain = clients._JsonText(file, file.read_bytes().decode()).value
+    assert list(plain.pop("mcpServers").pop("ragembed")) == ["command", "args"]
+    cli("mcp", "--install", "gemini", "--auto-index")
+    changed = file.read_bytes().decode()
+    assert "--auto-index" in changed
+    cli("mcp", "--remove", "gemini")
+    assert file.read_bytes().decode() == text
+
+
+def test_toml_of_others_stays_as_it_is(cli, home):
+    file = home / ".codex/config.toml"
+    file.parent.mkdir()
+    text = '# mine\nmodel = "m"  # fast\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\na = 1\n'
+    file.write_text(text)
+    cli("mcp", "--install", "codex")
+    written = file.read_text()
+    assert tomllib.loads(written)["mcp_servers"]["ragembed"]["args"][:1] == ["mcp"]
+    assert set(text.splitlines()) <= set(written.splitlines())
+    cli("mcp", "--remove", "codex")
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a JSON object: nothing was changed"),
+        ('{"a": 1} {}', "is not a JSON object"),
+        ("[1]", "is not a JSON object"),
+        ('{"mcpServers": 3}', "has no table of servers where one is expected"),
+        ('{"mcpServers": {"ragembed": {"command": "other"}}}', "has a server 'ragembed' that is not this program"),
+        ('{"mcpServers": {"ragembed": 3}}', "has a server 'ragembed' that is not this program"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--install", "--remove"])
+def test_a_file_that_is_not_understood_is_not_touched(text, message, option, cli, home):
+    file = Path(".mcp.json")
+    file.write_text(text)
+    assert message in cli("mcp", option, "claude", exit_code=2).stderr
+    assert file.read_text() == text
+    assert not Path(".claude").exists()
+
+
+def test_skills_and_toml_of_others_are_not_touched(cli, home):
+    skill = Path(".claude/skills/ragembed/SKILL.md")
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: mine\n---\n")
+    assert "is not a skill of ragembed" in cli("mcp", "--install", "claude", exit_code=2).stderr
+    assert not Path(".mcp.json").exists()
+    file = home / ".codex/config.toml"
+    file.parent.mkdir()
+    file.write_text("[a")
+    assert "is not TOML" in cli("mcp", "--install", "codex", exit_code=2).stderr
+    assert "exclude each other" in cli("mcp", "--install", "codex", "--remove", "codex", exit_code=2).stderr
+
+
 def test_stores_are_named_after_their_folders(cli, tmp_path):
     text = cli("mcp", "--print-config", "claude", "--store", tmp_path / "My Notes" / ".ragembed").stdout
     assert f"My-Notes={tmp_path}" in text
     twice = cli("mcp", "--store", tmp_path / "a" / ".ragembed", "--store", tmp_path / "b" / "a", exit_code=2)
     assert "two stores have the name 'a'" in twice.output
     assert "the path is empty" in cli("mcp", "--store", "", exit_code=2).output
-    assert client_config("zed", {"a": tmp_path}).count(str(tmp_path)) == 1
 
 
 def test_a_port_in_use_is_one_sentence(folder, cli, monkeypatch):

@@ -71,7 +71,7 @@ def check_malformed_over_stdio(folder: Path, count: int) -> None:
     for i in range(count):
         server.send(malformed(draw))
         if i % 10 == 9:
-            assert server.call("search", query="writer lock", k=1)["structuredContent"]["results"]
+            assert "docs/" in server.call("search", query="writer lock", k=1)["content"][0]["text"]
     rest, errors = server.end()
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest.splitlines())
     assert server.process.returncode == 0
@@ -91,7 +91,7 @@ def test_two_thousand_malformed_lines_leave_the_server_answering(folder):
 @pytest.mark.slow
 def test_two_thousand_malformed_posts_leave_the_server_answering(folder):
     draw = random.Random(1)
-    good = message("tools/call", 1, name="search", arguments={"query": "writer lock", "k": 1})
+    good = message("tools/call", 1, name="search", arguments={"query": "writer lock", "k": 1, "structured": True})
     with http_server(folder) as url, httpx.Client(timeout=60) as client:
         for i in range(2000):
             answer = client.post(url, content=malformed(draw), headers=HEADERS)
@@ -104,7 +104,7 @@ def test_two_thousand_malformed_posts_leave_the_server_answering(folder):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_calls(folder):
     server = StdioServer(folder)
-    chunk = server.call("search", query="writer lock", k=1)["structuredContent"]["results"][0]["id"]
+    chunk = server.call("search", query="writer lock", k=1, structured=True)["structuredContent"]["results"][0]["id"]
     calls = [
         ("search", {"query": "writer lock {}"}),
         ("context", {"query": "supersonic wing {}"}),

@@ -13,9 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ragembed
 from ragembed.errors import StoreError
+from ragembed.html_elements import as_html
+from ragembed.printable import printable
 from ragembed.serving import page as page_module
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_security import AllowedHosts
@@ -90,13 +94,14 @@ def read(documents):
 async def test_the_page_works_as_a_plain_form(read):
     start = await read("/")
     assert "docs: 10 files" in start.text
+    assert start.links("?q=")[:1]  # an example from the headings
     fields = {each["name"] for tag, each in start.elements if tag in ("input", "select")}
     assert fields == {"q", "store", "mode", "where"}
     found = await read("/?q=writer+lock&store=docs&mode=lexical&where=")
     assert "docs/locks.md:1-3" in found.text
     opened = found.links("id=")[0]
     preview = await read(opened)
-    assert "Why this result" in preview.text
+    assert "Parts of the score" in preview.text
     assert any(tag == "mark" for tag, _ in preview.elements)
     editor = preview.links("vscode:")
     assert re.fullmatch(r"vscode://file/.*/docs/\S+:\d+", editor[0])
@@ -115,7 +120,7 @@ async def test_all_stores_are_searched_together(read):
     opened = found.links("id=")[0]
     assert parse_qs(urlsplit(opened).query)["part"][0] in ("docs", "other")
     preview = await read(opened)
-    assert "Why this result" in preview.text
+    assert "Parts of the score" in preview.text
     assert preview.links("vscode:")
     similar = await read(preview.links("like=")[0])
     assert "Passages like docs: docs/" in similar.text
@@ -193,9 +198,66 @@ async def test_texts_of_documents_never_become_markup(read):
     assert "<script>window." in found.text
 
 
-def test_the_page_is_small(documents):
-    static = sum(len(gzip.compress(data)) for data in page_module._STATIC.values())
-    assert static < 10_000
+async def test_the_page_is_small(documents):
+    static = page_module._STATIC.values()
+    assert sum(len(gzip.compress(data)) for data in static) < 10_000
+    app = make_app({"docs": documents / ".ragembed"}, ServerSettings(AllowedHosts(PORT)))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
+        answer = await client.get("/?q=writer+lock&mode=lexical")
+    assert len(answer.content) + sum(map(len, static)) < 60_000
+
+
+# Passages as HTML
+
+
+def html(text, path="a.md", places=()):
+    return b"".join(map(as_html, page_module.rendered(text, path, places))).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("## Locks\n\nOne\ntwo **three**", '<p class="heading">Locks</p><p>One\ntwo <strong>three</strong></p>'),
+        ("- a `b`\n  - c", '<ul><li class="d0">a <code>b</code></li><li class="d1">c</li></ul>'),
+        ("1. a\n2. b", '<ol><li class="d0">a</li><li class="d0">b</li></ol>'),
+        ("| a | b |\n|---|---|\n| 1 | *2* |", "<tr><th>a</th><th>b</th></tr><tr><td>1</td><td><em>2</em></td></tr>"),
+        ("a | b\n1 | 2", "<tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr>"),
+        ("```python\nif 1: # c\n```", '<span class="k">if</span> <span class="n">1</span>: <span class="c"># c</span>'),
+        ("x = 1\n```\n\ntext", "<p>text</p>"),  # begins in a block of code
+        ("> a", "<blockquote>a</blockquote>"),
+        ("[a](https://b.c)", '<a href="https://b.c" rel="noreferrer noopener" target="_blank">a</a>'),
+        ("[a](javascript:b)", '<span class="link" title="javascript:b">a</span>'),
+        ("![a](https://b.c/d.png)", '<span class="image">a</span>'),
+        ("<b onclick=x>", "<p>&lt;b onclick=x&gt;</p>"),
+        ("`` | [a](", "`` | [a]("),
+    ],
+)
+def test_markdown_is_rendered(text, expected):
+    assert expected in html(text)
+
+
+def test_code_and_plain_text_are_rendered():
+    assert html("    def f():\n        return 'x'", "a.py").startswith(
+        '<pre tabindex="0"><span class="i1">    <span class="k">'
+    )
+    assert '<span class="c">// x</span>' in html("// x", "a.go")
+    wrapped = "word " * 13 + "\n" + "word"
+    assert html(wrapped, "a.txt") == f"<p>{wrapped}</p>"
+    assert html("a\nb\n\nc", "a.txt") == '<p class="lines">a\nb</p><p class="lines">c</p>'
+
+
+@given(
+    st.text(max_size=200) | st.text(alphabet="`*_[](){}|#->~:!<&a1 \n\\", max_size=80),
+    st.sampled_from(["a.md", "a.py", "a.txt"]),
+)
+def test_a_passage_is_whole_and_inert(text, path):
+    places = [(start, start + 2) for start in range(0, len(text) - 1, 5)]
+    shown = _Elements(html(text, path, places))
+    if path != "a.md":
+        assert "".join(shown.text.split()) == "".join(printable(text).split())
+    assert not {tag for tag, _ in shown.elements} & {"script", "img", "iframe"}
+    assert all(each.get("href", "http").lower().startswith(("http", "mailto:")) for _, each in shown.elements)
 
 
 # In a browser
@@ -277,19 +339,40 @@ def test_keyboard(tab):
     for _ in range(2):
         page.keyboard.press("ArrowDown")
     second = places(page)[1]
-    assert page.evaluate("document.activeElement.innerText") == second
+    assert page.evaluate("document.activeElement.closest('li').querySelector('.place').innerText") == second
     page.keyboard.press("Enter")
-    page.wait_for_selector("#hit")
-    assert page.locator("#preview h2").first.inner_text() == second
-    assert page.evaluate("document.activeElement.innerText") == second
+    page.wait_for_selector("#preview .close")
+    assert page.locator("#preview .place").inner_text() == second
+    assert page.evaluate("document.activeElement.closest('li').querySelector('.place').innerText") == second
     page.keyboard.press("Escape")
-    page.wait_for_selector("#hit", state="detached")
+    page.wait_for_selector("#preview .close", state="detached")
     assert page.evaluate("document.activeElement.name") == "q"
     page.go_back()
-    page.wait_for_selector("#hit")
+    page.wait_for_selector("#preview .close")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
     assert page.evaluate("document.activeElement.name") == "q"
+    page.locator("#results .title").first.focus()
+    page.keyboard.press("?")
+    assert page.locator("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog").is_visible()
+    assert page.locator("#preview .close").count() == 1
+
+
+def test_wide_windows_show_the_first_result_and_narrow_ones_fold_the_filters(tab):
+    wide = tab("/?q=lock&mode=lexical")
+    assert wide.locator("#preview .place").inner_text() == places(wide)[0]
+    assert wide.locator("#facets a", has_text="Bob").is_visible()
+    narrow = tab("/?q=lock&mode=lexical", viewport={"width": 390, "height": 800})
+    assert not narrow.locator("#hit").is_visible()
+    assert not narrow.locator("#facets a", has_text="Bob").is_visible()
+    narrow.locator("label", has_text="Filters").click()
+    narrow.locator("#facets a", has_text="Bob").click()
+    narrow.wait_for_selector("#facets .filter")
+    narrow.locator("#results .title").first.click()
+    narrow.wait_for_selector("#preview .close")
+    assert narrow.locator("#hit").is_visible()
 
 
 def test_facets_preview_and_explanation(tab):
@@ -299,7 +382,7 @@ def test_facets_preview_and_explanation(tab):
     assert {each.partition(":")[0] for each in places(page)} == {"docs/books.jsonl"}
     page.locator("#facets .filter a").click()
     page.wait_for_selector("#facets .filter", state="detached")
-    page.locator("#results .place", has_text="locks.md:1-3").click()
+    page.locator("#results li", has_text="locks.md:1-3").locator(".title").first.click()
     page.wait_for_selector("#hit mark")
     assert "A reader never waits" in page.locator("#preview").inner_text()
     assert page.locator("#preview svg rect").count() > 0
@@ -318,10 +401,10 @@ def test_the_store_is_chosen_on_the_page(tab):
     page.get_by_label("Store", exact=True).select_option("all")
     page.wait_for_selector("#results .place:has-text('docs: ')")
     assert "store=all" in page.url
-    page.locator("#results .place").first.click()
+    page.locator("#results .title").first.click()
     page.wait_for_selector("#hit mark")
-    assert page.locator("#preview h2").first.inner_text() == places(page)[0]
-    assert page.locator("#results .place[aria-current=true]").count() == 1
+    assert page.locator("#preview .place").inner_text() == places(page)[0]
+    assert page.locator("#results .title[aria-current=true]").count() == 1
     if SHOTS:
         page.screenshot(path=f"{SHOTS}/all-stores.png")
     page.get_by_label("Store of the file").select_option("other")
@@ -333,8 +416,8 @@ def test_the_store_is_chosen_on_the_page(tab):
 
 def test_copy(tab):
     page = tab("/?q=writer+lock", permissions=["clipboard-read", "clipboard-write"])
-    page.locator("#results .place", has_text="locks.md:1-3").click()
-    page.locator("#preview button").click()
+    page.locator("#results li", has_text="locks.md:1-3").locator(".title").first.click()
+    page.locator("#preview button", has_text="Copy").click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "docs/locks.md:1"
 
@@ -352,12 +435,12 @@ def test_problems_are_shown(tab):
 
 def test_hostile_documents_are_inert(tab):
     page = tab("/?q=quoted+single+nothing&mode=lexical")
-    page.locator("#results .place").first.click()
+    page.locator("#results .title").first.click()
     page.wait_for_selector("#hit")
     assert "<script>window." in page.locator("#preview").inner_text()
     assert page.evaluate("window.hacked") is None
     long = tab("/?q=giant&mode=lexical")
-    long.locator("#results .place", has_text="long.txt").first.click()
+    long.locator("#results li", has_text="long.txt").locator(".title").first.click()
     long.wait_for_selector("#hit")
     assert long.evaluate("document.documentElement.scrollWidth") <= 1280
 
@@ -369,7 +452,7 @@ def test_the_page_is_accessible_at_every_width(tab, width, scheme):
     for name, path in {"start": "/", "results": "/?q=lock", "problem": "/?q=lock&where=path+IS"}.items():
         page = tab(path, viewport=viewport, color_scheme=scheme)
         if name == "results":
-            page.locator("#results .place").first.click()
+            page.locator("#results .title").first.click()
             page.wait_for_selector("#hit")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         found = axe.run(page)

@@ -40,7 +40,13 @@ let only = -1; // the value of the legend that is shown alone
 let matched = null; // the points that the search found, or null
 let chosen = -1;
 let shownQuery = -1; // the only query that is drawn, or -1 for all
-let camera = { x: SIZE / 2, y: SIZE / 2, scale: 1 };
+const bounds = [0, 1].map((axis) => {
+  let [low, high] = [SIZE, 0];
+  for (let i = axis; i < places.length; i += 2) [low, high] = [Math.min(low, places[i]), Math.max(high, places[i])];
+  return { middle: (low + high) / 2, span: Math.max(1, high - low) };
+});
+const whole = () => ({ x: bounds[0].middle, y: bounds[1].middle, scale: 1 });
+let camera = whole();
 
 // Finding points
 
@@ -55,16 +61,18 @@ for (let i = 0; i < CELLS * CELLS; i++) starts[i + 1] += starts[i];
 }
 
 function nearest(x, y, reach) {
+  // The nearest point in pixels of the screen, at most `reach`.
+  const [across, down] = units();
   let best = -1;
   let least = reach * reach;
-  const low = (at) => Math.max(0, Math.floor(((at - reach) * CELLS) / (SIZE + 1)));
-  const high = (at) => Math.min(CELLS - 1, Math.floor(((at + reach) * CELLS) / (SIZE + 1)));
-  for (let row = low(y); row <= high(y); row++) {
-    for (let column = low(x); column <= high(x); column++) {
+  const low = (at, unit) => Math.max(0, Math.floor(((at - reach / unit) * CELLS) / (SIZE + 1)));
+  const high = (at, unit) => Math.min(CELLS - 1, Math.floor(((at + reach / unit) * CELLS) / (SIZE + 1)));
+  for (let row = low(y, down); row <= high(y, down); row++) {
+    for (let column = low(x, across); column <= high(x, across); column++) {
       const cell = column + CELLS * row;
       for (let at = starts[cell]; at < starts[cell + 1]; at++) {
         const i = sorted[at];
-        const distance = (places[2 * i] - x) ** 2 + (places[2 * i + 1] - y) ** 2;
+        const distance = ((places[2 * i] - x) * across) ** 2 + ((places[2 * i + 1] - y) * down) ** 2;
         if (distance < least && codes[i] !== OTHER) [best, least] = [i, distance];
       }
     }
@@ -78,19 +86,24 @@ function size() {
   return { width: view.clientWidth, height: view.clientHeight };
 }
 
-function unit() {
+function units() {
+  // Pixels of the screen per unit of the map, on both axes: the points fill the view, stretched to at most twice.
   const { width, height } = size();
-  return ((Math.min(width, height) - 24) / SIZE) * camera.scale; // pixels of the screen per unit of the map
+  const across = (width - 64) / bounds[0].span;
+  const down = (height - 48) / bounds[1].span;
+  return [Math.min(across, 2 * down) * camera.scale, Math.min(down, 2 * across) * camera.scale];
 }
 
 function toScreen(x, y) {
   const { width, height } = size();
-  return [width / 2 + (x - camera.x) * unit(), height / 2 + (y - camera.y) * unit()];
+  const [across, down] = units();
+  return [width / 2 + (x - camera.x) * across, height / 2 + (y - camera.y) * down];
 }
 
 function toMap(left, top) {
   const { width, height } = size();
-  return [camera.x + (left - width / 2) / unit(), camera.y + (top - height / 2) / unit()];
+  const [across, down] = units();
+  return [camera.x + (left - width / 2) / across, camera.y + (top - height / 2) / down];
 }
 
 function radius() {
@@ -113,8 +126,9 @@ function zoom(factor, left = size().width / 2, top = size().height / 2) {
 }
 
 function pan(right, down) {
-  camera.x = Math.min(SIZE, Math.max(0, camera.x + right / unit()));
-  camera.y = Math.min(SIZE, Math.max(0, camera.y + down / unit()));
+  const now = units();
+  camera.x = Math.min(SIZE, Math.max(0, camera.x + right / now[0]));
+  camera.y = Math.min(SIZE, Math.max(0, camera.y + down / now[1]));
   draw();
 }
 
@@ -182,7 +196,8 @@ function makeWebGl(canvas) {
       gl.clearColor(0, 0, 0, 0);
       gl.clear(gl.COLOR_BUFFER_BIT);
       gl.uniform2f(uniforms.centre, camera.x, camera.y);
-      gl.uniform2f(uniforms.scale, (2 * unit()) / width, (2 * unit()) / height);
+      const [across, down] = units();
+      gl.uniform2f(uniforms.scale, (2 * across) / width, (2 * down) / height);
       gl.uniform1f(uniforms.radius, radius() * ratio);
       gl.uniform3fv(uniforms.colours, [...palette(), dark.matches ? "#555b61" : "#b9bfc5"].flatMap(rgb));
       gl.drawArrays(gl.POINTS, 0, count);
@@ -224,7 +239,7 @@ if (!points) points = makePlain(byId("points"));
 
 // Drawing the marks: names of clusters, queries with their hits, and the chosen point
 
-const words = (number) => data.clusters[number][0].slice(0, 2).join(", ");
+const words = (number) => data.clusters[number][0][0] ?? "";
 const overlaps = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
 
 function drawMarks(ratio) {
@@ -465,7 +480,7 @@ for (const end of ["pointerup", "pointercancel"]) {
 marks.addEventListener("pointerleave", () => (tip.hidden = true));
 
 function under(left, top) {
-  return nearest(...toMap(left, top), Math.max(8, radius() + 3) / unit());
+  return nearest(...toMap(left, top), Math.max(8, radius() + 3));
 }
 
 function hover(left, top) {
@@ -512,7 +527,7 @@ marks.addEventListener("keydown", (event) => {
 });
 
 function reset() {
-  camera = { x: SIZE / 2, y: SIZE / 2, scale: 1 };
+  camera = whole();
   draw();
 }
 

@@ -26,7 +26,10 @@ async function load(address, change) {
     problem.className = "problem";
     problem.setAttribute("role", "alert");
     problem.textContent = error instanceof TypeError ? "The server does not answer. Is it running?" : error.message;
-    document.getElementById("results").replaceChildren(problem);
+    const again = document.createElement("a");
+    again.href = address;
+    again.textContent = "Try again";
+    document.getElementById("results").replaceChildren(problem, again);
   }
   main.removeAttribute("aria-busy");
 }
@@ -44,6 +47,7 @@ function show(page) {
   const field = document.activeElement?.closest(".why-not input[name=file]");
   for (const part of PARTS) document.getElementById(part).replaceChildren(...page.getElementById(part).childNodes);
   document.title = page.title;
+  main.className = page.querySelector("main").className;
   announcement.textContent = document.getElementById("count")?.textContent ?? "";
   prepare();
   if (field) document.querySelector(".why-not input[name=file]")?.focus();
@@ -51,6 +55,7 @@ function show(page) {
 }
 
 function prepare() {
+  document.getElementById("help").hidden = false;
   if (!navigator.clipboard) return; // without HTTPS, browsers have it on this machine alone
   for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
 }
@@ -75,11 +80,13 @@ form.addEventListener("input", (event) => {
 form.addEventListener("compositionend", later);
 
 document.addEventListener("submit", (event) => {
+  if (event.target.method === "dialog") return;
   event.preventDefault();
   load(addressOf(event.target), "pushState");
 });
 
 document.addEventListener("click", (event) => {
+  if (event.target.id === "help") document.getElementById("keys").showModal();
   const copied = event.target.closest("button[data-copy]");
   if (copied) {
     navigator.clipboard.writeText(copied.dataset.copy).then(
@@ -98,16 +105,18 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.matches("input, select, textarea");
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.key === "/" && !typing) {
     event.preventDefault();
     form.elements.q.select();
+  } else if (event.key === "?" && !typing) {
+    document.getElementById("keys").showModal();
   } else if (event.key === "Escape") {
     const close = document.querySelector("#preview .close");
     if (close) close.click();
     form.elements.q.focus();
   } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && (!typing || event.target === form.elements.q)) {
-    const places = [...document.querySelectorAll("#results .place")];
+    const places = [...document.querySelectorAll("#results .title")];
     const at = places.indexOf(document.activeElement);
     const next = event.key === "ArrowDown" ? at + 1 : at - 1;
     if (next < 0) form.elements.q.focus();
