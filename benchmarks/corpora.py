@@ -165,6 +165,11 @@ def _titled_sections(tree: etree._Element, path: str) -> Iterator[tuple[str, str
         yield title, " ".join(" ".join(words).split()), kept
 
 
+def titled_sections(file: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the title, the text and the ids of each section of a page that Sphinx made."""
+    return _titled_sections(_parsed(file), "//section")
+
+
 def _own(
     element: etree._Element,
     inner: set[etree._Element],

@@ -18,11 +18,13 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.faiss_index.specs import FLAT
+from ragembed.indexes.lexical.analyzer import ENGLISH, NO_STEMMER, stemmer
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.languages import main_language
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 
@@ -33,14 +35,20 @@ DEPTH = 100
 """Number of chunks to retrieve for each query, enough for recall@100."""
 
 _QUERIES = 64
+_SAMPLED = 200
+"""Number of texts by which the language is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How to search a store; ``fusion`` applies to the mode ``"hybrid"``."""
+    """How to search a store; ``fusion`` applies to the mode ``"hybrid"``.
+
+    ``language`` is that of a temporary store; None recognises it.
+    """
 
     mode: Mode = "hybrid"
     fusion: Fusion = field(default_factory=Fusion)
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,12 @@ def rank(
     )
     with (
         tempfile.TemporaryDirectory(prefix="ragembed-eval-") as folder,
-        Store.create(Path(folder, "store"), embedder or NoEncoder(), index=FLAT) as store,
+        Store.create(
+            Path(folder, "store"),
+            embedder or NoEncoder(),
+            index=FLAT,
+            language=searches[0].language or _language(texts),
+        ) as store,
     ):
         with store.writer() as writer:
             writer.stage_vectors(texts, vectors)
@@ -88,6 +101,16 @@ def rank(
                 writer.refresh_index()
         named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  a lambda with a type
         return [_rankings(store, collection.queries, search, depth, named) for search in searches]
+
+
+def _language(texts: Sequence[str]) -> str:
+    """Return the language that most of ``texts`` are in, or that of no stems if Snowball does not know it."""
+    language = main_language(texts[:: max(1, len(texts) // _SAMPLED)]) or ENGLISH
+    try:
+        stemmer(language)
+    except ConfigError:
+        return NO_STEMMER
+    return language
 
 
 def rank_in_store(

@@ -33,7 +33,7 @@ _NO_CONTEXT_EXIT = 1
     "--tokenizer",
     metavar="PATH",
     help="Tokenizer of the model that reads the output: a file tokenizer.json, or a folder with this file.  [default: "
-    "an estimate, which is rarely too low]",
+    "an estimate]",
 )
 @shared("mode", "min_relevance", "refresh")
 @click.option(

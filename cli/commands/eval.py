@@ -105,6 +105,12 @@ class _RetrievalOptions:
     alpha: float | None = left_open(Fusion, "alpha")
     method: Method | None = left_open(Fusion, "method")
     feedback: float | None = left_open(Fusion, "feedback")
+    language: str | None = setting(
+        None,
+        "Language whose word endings and stop words lexical search of documents ignores.",
+        *("--language", "LANGUAGE"),
+        default="recognised",
+    )
     fit_fusion: bool = setting(
         False,
         "Compare the values of --alpha in a store, and save the best one in the store if it is better.",
@@ -156,7 +162,7 @@ class _RetrievalOptions:
 
     def search(self, default: Mode) -> SearchSettings:
         """Return the search settings; ``default`` is the mode if none is given."""
-        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
+        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options), self.language)
 
     def searched_store(self, paths: Sequence[Path]) -> Path | NamedStores | None:
         """Return the stores to search: the given ones, or the nearest one for queries without documents."""
@@ -250,7 +256,7 @@ def _fit_fusion(
     from ragembed.cli.evaluation.fit_fusion import fit_fusion
 
     names = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
-    fields = ("qrels", "corpus", *names, "mode", "alpha", "feedback", "run_out")
+    fields = ("qrels", "corpus", *names, "mode", "language", "alpha", "feedback", "run_out")
     given = {name: getattr(options, name) for name in fields} | dict(embedding) | {"html": html}
     for name, value in given.items():
         if value not in (None, ()):
@@ -310,6 +316,10 @@ def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], 
             f"--{named[0].replace('_file', '').replace('_', '-')} does not apply: runs, stores and lexical search are "
             "evaluated as they are"
         )
+    if options.language is not None and not any(
+        system.of_collection and system.search and system.search.mode != "dense" for system in systems
+    ):
+        raise ConfigError("--language applies only to lexical and hybrid search of documents: a store has its own")
     if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
         raise ConfigError("--alpha, --fusion and --feedback apply only to hybrid search: add --mode hybrid")
 

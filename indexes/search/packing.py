@@ -1,4 +1,4 @@
-"""Pack the hits of a query into a budget of tokens: whole hits first, then their sections and neighbours.
+"""Pack the hits of a query into a budget of tokens: whole hits, their sections, weak hits, and other neighbours.
 
 A *piece* is either a range of lines of a file that did not change since it was indexed, or the text of a chunk as the
 store keeps it. Pieces are added by priority: a hit by its rank, and a neighbour by the rank of its hit and the distance
@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ragembed.documents.places import shown_path
 from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
+from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.context import (
     Context,
@@ -30,6 +32,7 @@ from ragembed.indexes.search.context import (
     one_line,
 )
 from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage.file_states import root_place
 from ragembed.indexes.storage.layout import file_path
@@ -39,12 +42,16 @@ from ragembed.stopping import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
-_WIDENING_STEP, _OUTSIDE = 3, 1000
-"""Ranks by which a neighbour comes after its hit, and by which one outside its section comes later still."""
+_WIDENING_STEP, _WEAK_HIT, _OUTSIDE, _OF_LONG_FILE = 3, 500, 1000, 5000
+"""Ranks by which a neighbour comes after its hit, and by which pieces come later: weak hits, neighbours outside the
+section of their hit, and pieces of a file that has half of the budget."""
 _LEAST_ROOM = 5
 """Number of tokens below which nothing more is tried."""
 _LEAST_CUT = 60
-"""Smallest number of tokens into which a part of a chunk is cut."""
+"""Smallest number of tokens into which a part of a chunk is cut, except that of the best hit."""
+_SENTENCES = re.compile(r"[^\n]+?(?:[.!?](?=\s)\s*|[。！？]|\n+|$)|\n+")
+_LEAST_WITH_HEADINGS = 120
+"""Budget from which blocks have headings and titles; in a smaller one, they would leave no room for the text."""
 _GAP = 12
 """Tokens between two pieces of a file up to which they become one block; another header would cost as much."""
 _MOST_LISTED = 20
@@ -140,9 +147,12 @@ class _Packer:
         self._neighbours: dict[tuple[int, int], _Stored | None] = {}
         self._block_costs: dict[tuple[int, object], int] = {}
         self._history: list[tuple[_File, _Content]] = []
+        is_stop_word = of_language(snapshot.language()).is_stop_word
+        self._words = " ".join(word for word in request.query.split() if not is_stop_word(word)) or request.query
         self._near = NearDuplicates()
         self._order = count()
         self._room = request.budget - request.counter.of(request.renderer.render(request.query, [], []))
+        self._room_at_first = self._room
 
     def context(self) -> Context:
         """Choose pieces, and return them in the order of the output."""
@@ -182,7 +192,8 @@ class _Packer:
             file.scores[hit.id] = hit.score
             if hit.relevance is not None:
                 file.relevance[hit.id] = hit.relevance
-            waiting.append(_Waiting(float(rank), next(self._order), rank, stored, 0, stored))
+            is_weak = hit.relevance is not None and hit.relevance < WEAK
+            waiting.append(_Waiting(rank + _WEAK_HIT * is_weak, next(self._order), rank, stored, 0, stored))
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
         while waiting and self._room >= _LEAST_ROOM:
@@ -190,9 +201,17 @@ class _Packer:
             candidate = heapq.heappop(waiting)
             is_hit = candidate.distance == 0
             is_new = not self._is_covered(candidate.stored)
+            file = self._file_of(candidate.stored)
+            if (
+                is_new
+                and candidate.priority < _OF_LONG_FILE
+                and 2 * self._cost(file, file.content) > self._room_at_first
+            ):
+                heapq.heappush(waiting, replace(candidate, priority=candidate.priority + _OF_LONG_FILE))
+                continue
             if is_new and self._near.place(candidate.stored.record.chunk.embedded_text) is not None:
                 continue
-            if not self._add(candidate.stored, cut=False):
+            if not self._add(candidate.stored, cut=candidate.rank == 0 and is_hit):
                 if is_hit:
                     left_out.append(candidate.stored)
                 continue
@@ -236,45 +255,44 @@ class _Packer:
             return True
         if span is None and self._try(file, self._with_excerpt(file, _Excerpt(stored, stored.record.chunk.text))):
             return True
-        if not cut or self._room < _LEAST_CUT:
-            return False
-        return self._add_part(file, stored, span)
+        return cut and self._add_part(file, stored, span)
 
     def _add_part(self, file: _File, stored: _Stored, span: tuple[int, int] | None) -> bool:
-        """Add the part of a chunk with most words of the query."""
+        """Add the lines of a chunk, or else the sentences or words, with most words of the query."""
         if span is not None and span[0] < span[1]:
             first, last = span
             parts, costs = file.lines[first - 1 : last], self._line_costs(file, first, last)
             frame = self._frame_cost(file, stored, "\n".join(parts), span)
             start, stop = self._best_window(parts, costs, self._room - frame)
-            return start < stop and self._try(file, self._with_span(file, (first + start, first + stop - 1)))
-        if any(
-            not (last < stored_first or stored_last < first)
-            for first, last in file.content.spans
-            for stored_first, stored_last in [_line_range(stored)]
-        ):
+            if start < stop:
+                return self._try(file, self._with_span(file, (first + start, first + stop - 1)))
+        stored_first, stored_last = _line_range(stored)
+        if any(not (last < stored_first or stored_last < first) for first, last in file.content.spans):
             return False
         text = stored.record.chunk.text
-        parts = text.splitlines(keepends=True)
-        if len(parts) == 1:
-            parts = [word + " " for word in text.split(" ")]
-        costs = self._request.counter.count([self._request.renderer.line(part.rstrip("\n")) for part in parts])
-        start, stop = self._best_window(parts, costs, self._room - self._frame_cost(file, stored, text, None))
-        excerpt = _Excerpt(stored, "".join(parts[start:stop]).strip())
-        return start < stop and self._try(file, self._with_excerpt(file, excerpt))
+        room = self._room - self._frame_cost(file, stored, text, None)
+        for parts in (_SENTENCES.findall(text), re.findall(r"\S+\s*", text)):
+            costs = self._request.counter.count([self._request.renderer.line(part.rstrip("\n")) for part in parts])
+            start, stop = self._best_window(parts, costs, room)
+            while start < stop:  # the whole may have a few tokens more than its parts
+                excerpt = _Excerpt(stored, "".join(parts[start:stop]).strip())
+                if excerpt.text and self._try(file, self._with_excerpt(file, excerpt)):
+                    return True
+                stop -= 1
+        return False
 
     def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
-        """Return start and end of the consecutive parts within ``room`` that contain most words of the query."""
-        wanted, *found = indexed_terms(self._snapshot.language()).of_each([self._request.query, *parts])
+        """Return start and end of the most consecutive parts within ``room`` that contain most words of the query."""
+        wanted, *found = indexed_terms(self._snapshot.language()).of_each([self._words, *parts])
         ends = list(accumulate(costs, initial=0))
-        best, stop = (-1, 0, 0), 0
+        best, stop = (-1, 0, 0, 0), 0
         for start in range(len(parts)):
             stop = max(stop, start)
             while stop < len(parts) and ends[stop + 1] - ends[start] <= room:
                 stop += 1
             terms = frozenset[str]().union(*found[start:stop]) & wanted
-            best = max(best, (len(terms), -start, stop))
-        return (-best[1], best[2]) if best[2] else (0, 0)
+            best = max(best, (len(terms), ends[stop] - ends[start], -start, stop))
+        return (-best[2], best[3]) if best[3] else (0, 0)
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""
@@ -445,6 +463,7 @@ class _Packer:
         chunks = [each.record.chunk for each in inside]
         pages = [page for chunk in chunks for page in (chunk.page, chunk.end_page) if page is not None]
         ids = tuple(each.record.id for each in inside)
+        has_headings = self._request.budget >= _LEAST_WITH_HEADINGS
         return ContextBlock(
             path=file.path,
             text=text,
@@ -454,8 +473,8 @@ class _Packer:
             end_line=last,
             page=min(pages, default=None),
             end_page=max(pages, default=None),
-            headings=top.chunk.headings,
-            title=top.chunk.title,
+            headings=top.chunk.headings if has_headings else (),
+            title=top.chunk.title if has_headings else None,
             ids=ids,
             is_exact=is_exact,
             is_stale=file.is_stale,

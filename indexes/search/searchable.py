@@ -266,7 +266,7 @@ class Searchable:
             Format of the output. The budget counts its delimiters too.
         tokenizer : str, pathlib.Path or callable, optional
             Tokenizer of the model that reads the output: a file ``tokenizer.json``, a folder with this file, or a
-            function that returns the number of tokens of a text. None uses an estimate, which is rarely too low.
+            function that returns the number of tokens of a text. None uses an estimate.
         name_file : callable, optional
             Function that returns the name to show for a file, from its name in the store. If several stores are
             searched, the name of the store precedes it. None shows the path of the file, relative to the working

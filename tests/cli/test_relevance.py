@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.search.relevance import strength
+from ragembed.indexes.search.relevance import relevance_word
 
 TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
 
@@ -35,7 +35,7 @@ def test_results_have_a_relevance_that_can_be_required(cli):
     kept = results(cli, "zebra sleeps", "--min-relevance", least)
     assert [each["id"] for each in kept] == relevant[:10]
     shown = cli("query", "zebra sleeps", "--explain").stdout
-    assert f"{strength(values[0])} match)" in shown
+    assert f"{relevance_word(values[0])} match)" in shown
     assert f"    relevance  {values[0]:.2f}: " in shown
     assert "highest possible" in shown
     assert "relevance      fitted on 24 pseudo-queries of 24 chunks" in cli("status").stdout

@@ -134,7 +134,7 @@ def test_a_large_budget_gives_whole_files(store):
 @pytest.mark.parametrize("name", ["long.txt", "page.html"])
 def test_a_hit_that_is_longer_than_the_budget_is_cut(store, name):
     [best] = store.search("shock wave", 1, "lexical", where=f"path LIKE '%{name}'")
-    [block] = store.pack([best], 110, "shock wave").blocks
+    [block] = store.pack([best], 50, "shock wave").blocks
     assert block.ids == (best.id,)
     assert len(block.text) < len(best.chunk.text)
     assert re.search("shock|wave", block.text)
@@ -253,7 +253,40 @@ def test_pages_are_named():
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("", 0), ("tea", 1), ("brewed", 2), ("x = 10\n", 5), ("HTTP", 3), ("水を", 3), ("ß", 2), ("a\n\n\nb", 5)],
+    [
+        ("", 0),
+        ("brewed", 1),
+        ("x = 10\n", 4),
+        ("HTTP", 2),
+        ("水を", 3),
+        ("a\n\n\nb", 5),
+        ("How is the boundary layer of a wing measured?", 11),
+        ("Grenzschichten an Flügeln werden abgesaugt.", 12),
+        ("Questa strada porta sempre alla stazione.", 9),
+    ],
 )
 def test_estimated_tokens(text, tokens):
     assert estimated_tokens(text) == tokens
+
+
+@pytest.mark.parametrize("query", ["how are writers locked", "what is a shock wave"])
+def test_a_small_budget_gives_a_part_of_the_best_hit(store, query):
+    context = store.context(query, 60)
+    assert context.tokens <= 60
+    assert context.blocks[0].ids == (store.search(query, 1)[0].id,)
+
+
+def test_a_file_with_half_of_the_budget_waits_for_others(in_folder, tiny_model):
+    docs = in_folder / "docs"
+    docs.mkdir()
+    for name, repeated in (("long", 3), ("other", 1)):
+        parts = [f"{'writer lock ' * repeated}{WORDS[i]} {WORDS[i + 1]} {i}\n\n" * 4 for i in range(8)]
+        (docs / f"{name}.txt").write_text("".join(parts))
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("normalize",))
+    index_files(IndexingRequest(in_folder / ".ragembed", (docs,), IndexingOptions(chunk_tokens=40), config))
+    with Store.open(in_folder / ".ragembed") as store:
+        hits = sorted(store.search("writer lock", 30, "lexical"), key=lambda hit: "other" in hit.source)
+        context = store.pack(hits, 500, "writer lock")
+    sizes = {Path(block.path).stem: estimated_tokens(block.text) for block in context.blocks}
+    assert 150 < sizes["long"] < 350
+    assert sizes["other"] > 100

@@ -134,3 +134,19 @@ def test_invalid_judgements_raise(opened, gains, message, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         in_store(opened, JudgedQueries.of("q", {}, {"q": gains}), Path("q.jsonl"))
+
+
+GERMAN = [
+    "Die Züge fahren heute nicht, weil der Bahnhof gesperrt ist und alle Gleise repariert werden.",
+    "Im Garten wachsen Äpfel und Birnen, die wir im Herbst mit den Kindern ernten und lagern.",
+    "Das Buch handelt von einem Mann, der mit seinem Hund durch die Berge wandert.",
+    "Wer die Häuser am See baut, muss auf den Grund achten, denn er ist weich und nass.",
+]
+
+
+@pytest.mark.parametrize(("language", "best"), [(None, 1.0), ("german", 1.0), ("none", 0.0)])
+def test_language_of_documents_is_recognised(language, best):
+    documents = {f"d{i}": text for i, text in enumerate(GERMAN)}
+    collection = RetrievalCollection("de", documents, {"q": "ein Haus bauen"}, {"q": {"d3": 1}})
+    [found] = rank(collection, None, [SearchSettings("lexical", language=language)])
+    assert [name for name, _ in found["q"]][:1] == (["d3"] if best else [])
