@@ -230,15 +230,30 @@ class Embedder(VectorEncoder):
         return self
 
     def part_of_fit(self, texts: Iterable[str]) -> State:
-        """Return what some texts contribute to the fit of the extractor, as arrays for :meth:`fit_parts`."""
+        """Return the contribution of some texts to the fit of the extractor, as arrays for :meth:`fit_parts`.
+
+        ``texts`` is read once as a stream. The embedder does not change.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of one part of the corpus.
+        """
         fit = SharedFit([self.extractor])
         fit.gather_texts(_reject_str(texts))
         return fit.part()
 
     def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
-        """Fit the extractor from what :meth:`part_of_fit` returned for all parts of a corpus of ``texts`` texts.
+        """Fit token weights and static vectors from what :meth:`part_of_fit` returned for all parts of a corpus.
 
-        Up to rounding, the fit equals that of :meth:`fit_extractor`.
+        ``texts`` is the number of texts in the corpus. Up to rounding, the fit equals that of :meth:`fit_extractor`.
+
+        Parameters
+        ----------
+        parts : iterable of mapping
+            The arrays of each part of the corpus, as :meth:`part_of_fit` returns them.
+        texts : int
+            Number of texts in the corpus.
         """
         config = self.resolved_config()
         built = self._fresh(config)
@@ -381,6 +396,13 @@ class Embedder(VectorEncoder):
         An extractor without a model never needs PyTorch. With a BERT model, a small number of texts (at most eight,
         with at most a thousand tokens in total) is computed in float32 on the CPU, unless a GPU or bfloat16 was
         requested.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts to encode.
+        progress : callable, optional
+            As in :meth:`raw_documents`.
         """
         self._require_extractor()
         texts, model = _text_list(texts), self._built.encoding_model
@@ -389,12 +411,43 @@ class Embedder(VectorEncoder):
         return self.extractor.encode(texts, "few-documents", progress) if model.is_faster_without_torch(texts) else None
 
     def raw_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the raw vectors of queries, before post-processing, as :meth:`raw_documents` does."""
+        """Return the raw vectors of queries, before post-processing.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The queries.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per query, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
+        (2, 768)
+        """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
 
     def raw_pseudo_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the raw vectors of pseudo-queries: with the query template, computed like documents."""
+        """Return the raw vectors of pseudo-queries: with the query template, computed like documents.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Pseudo-queries, without the template.
+        """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "pseudo-queries")
 
@@ -412,9 +465,26 @@ class Embedder(VectorEncoder):
         return self._require_fitted().documents.transform(raw)
 
     def token_parts(self, text: str, side: Side, raw: Floats | None = None) -> TextParts:
-        """Return the unit vector of a text as the sum of a row for each token, and a rest.
+        """Return the unit vector of a text as the sum of the contributions of its tokens.
 
-        ``raw``, shape ``(d,)``, is the stored raw vector of the text, if it is rounded.
+        Parameters
+        ----------
+        text : str
+            The text.
+        side : {"documents", "queries"}
+            Whether the text is a document or a query.
+        raw : numpy.ndarray, optional
+            The stored raw vector of the text, shape ``(d,)``, if it is rounded.
+
+        Returns
+        -------
+        TextParts
+            Tokens, one row per token, and the rest; together they sum to the vector.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the embedder is not fitted.
 
         Examples
         --------
@@ -430,7 +500,32 @@ class Embedder(VectorEncoder):
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw query vectors, as :meth:`postprocess_documents` does."""
+        """Return the embeddings of raw query vectors; the model is not needed.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The embeddings, float32, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted.
+        ragembed.errors.ConfigError
+            If ``raw`` has another dimension than the fit.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
+        (1, 768)
+        """
         return self._require_fitted().queries.transform(raw)
 
     @property
@@ -545,6 +640,18 @@ class Embedder(VectorEncoder):
 
         A model cannot read a script if its tokenizer has no words of it: it maps them to the unknown token, or splits
         them into letters or bytes. Latin letters count as read. An external model counts as reading every script.
+
+        Parameters
+        ----------
+        text : str
+            A text, such as a query.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder()
+        >>> embedder.unread_share("tea"), embedder.unread_share("чай")  # doctest: +SKIP
+        (0.0, 1.0)
         """
         if text.isascii() or self.is_remote:
             return 0.0

@@ -62,18 +62,35 @@ class VectorEncoder(ABC):
 
     @abstractmethod
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode documents, without post-processing, as raw vectors.
+        """Encode documents, without post-processing, as raw vectors, float32, shape ``(n, d)``.
 
-        ``progress`` is called from time to time with the number of texts encoded since the last call.
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts to encode.
+        progress : callable, optional
+            Function that is called from time to time with the number of texts encoded since the last call.
         """
 
     @abstractmethod
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors into document vectors; the dimension may become smaller."""
+        """Turn raw document vectors into document vectors, float32, shape ``(n, d')``.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+        """
 
     @abstractmethod
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing, as vectors of the same dimension as documents."""
+        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Queries to encode.
+        """
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
@@ -81,10 +98,22 @@ class VectorEncoder(ABC):
 
     @abstractmethod
     def save(self, folder: str) -> None:
-        """Write what another process needs to load the embedder, if it can, into an existing folder."""
+        """Write the files that another process needs to load the embedder, or nothing if it cannot be loaded.
+
+        Parameters
+        ----------
+        folder : str
+            An existing folder.
+        """
 
     def encode_documents(self, texts: Sequence[str]) -> Floats:
-        """Encode documents, with post-processing."""
+        """Encode documents, with post-processing, as vectors, float32, shape ``(n, d')``.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts to encode.
+        """
         return self.postprocess_documents(self.raw_documents(texts))
 
     @property

@@ -21,7 +21,7 @@ _KINDS = (
     (r"a named pipe|a socket|a device", "special files"),
     (r"cannot be (?:read|opened|accessed|listed)|not valid Unicode", "unreadable files"),
 )
-"""Patterns of reasons, the first of which counts, and what is counted; ``{}`` is the kind of the file."""
+"""Patterns of reasons (the first that matches counts) and what is counted; ``{}`` is the kind of the file."""
 _PLURAL = re.compile(r"(?:(?<=x)es|s)(?= |$)")
 
 

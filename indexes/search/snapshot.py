@@ -35,7 +35,7 @@ _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
 _MOST_KINDS = 100_000
-"""Number of chunks of which it is kept whether they are source code."""
+"""Number of chunks that are remembered as source code or as other text."""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4

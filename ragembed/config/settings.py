@@ -322,7 +322,13 @@ class EmbedderConfig:
         return cls.from_dict({**PRESETS[name], **changes})
 
     def replace(self, **changes: Any) -> EmbedderConfig:
-        """Return a copy with the fields ``changes`` changed."""
+        """Return a copy with some settings changed.
+
+        Parameters
+        ----------
+        **changes
+            Fields with their new values.
+        """
         return self.from_dict({name: getattr(self, name) for name in _NAMES} | changes)
 
     def to_dict(self) -> dict[str, Any]:

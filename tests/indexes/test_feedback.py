@@ -2,6 +2,7 @@
 
 from collections import Counter
 from math import log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,24 @@ from hypothesis import strategies as st
 from ragembed import Fusion, Store
 from ragembed.indexes.search.feedback import KeptWords, is_code, moved, shares, words_of
 from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
+from ragembed.indexes.search.hybrid import LexicalMatches, with_expected
 from tests.conftest import record
+
+
+def test_chunks_without_a_vector_get_a_cosine_by_their_words():
+    keys = np.arange(14)
+    words, cosines = np.arange(14.0) + 1.0, np.linspace(0.2, 0.8, 14)
+    missing = np.isin(keys, [3, 13])
+    vectors = SimpleNamespace(missing=lambda asked: missing[asked])
+    matches = LexicalMatches("", keys, words, 0.0, keys, vectors)
+    estimated = with_expected(cosines, matches, keys)
+    np.testing.assert_array_equal(estimated[~missing], cosines[~missing])
+    known, scores = cosines[~missing], words[~missing]
+    expected = known.mean() + 0.75 * known.std() * (words[missing] - scores.mean()) / scores.std()
+    np.testing.assert_allclose(estimated[missing], expected)
+    everything = LexicalMatches("", keys, words, 0.0, keys, SimpleNamespace(missing=lambda asked: asked >= 0))
+    assert with_expected(cosines, everything, keys) is cosines
+
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
 
