@@ -265,18 +265,6 @@ def test_options_are_saved_for_the_next_run(docs, cli, tiny_model):
     assert summary(cli("index", "--reset-options"))[0] == 1
 
 
-def test_text_column_of_a_csv_file(docs, cli, tiny_model):
-    (docs / "t.csv").write_text("name,body,note\nalpha,the cat sleeps,n1\nbeta,the dog runs,n2\n")
-    cli("index", docs / "t.csv", "--model", tiny_model, "--text-column", "body", "--title-column", "name")
-    hit = json.loads(cli("query", "dog runs", "--mode", "lexical", "--json").stdout)["results"][0]
-    assert (hit["text"], hit["title"], hit["start_line"], hit["metadata"]) == (
-        "the dog runs",
-        "beta",
-        3,
-        {"note": "n2"},
-    )
-
-
 def test_every_command_and_option_has_help(cli):
     shown = cli("--help").stdout
     for name, line in COMMANDS.items():

@@ -1,7 +1,6 @@
 """The commands doctor --integrity and --repair, delete and refit, filters, and waiting for a writer."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from ragembed.cli.options import with_number
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import digests
-from ragembed.indexes.storage.lock import writer_lock
 
 HOLD = (
     "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
@@ -318,12 +316,6 @@ def test_readers_do_not_wait_for_writers(store, held, cli):
     assert cli("query", "lock", "-k", "1").stdout
     assert as_json(cli("status", "--json"))["files"] == 2
     assert cli("delete", "--id", "x", "--dry-run", exit_code=1).stdout == "would delete 0 chunks and 0 files\n"
-
-
-def test_lock_file_contains_process_id(store):
-    with writer_lock(store):
-        assert (store / "writer.pid").read_text() == str(os.getpid())
-    assert not (store / "writer.pid").exists()
 
 
 @pytest.mark.parametrize("wait", ["--wait=soon", "--wait=nan", "--wait=inf", "--wait="])
