@@ -81,8 +81,32 @@ class CommandError(click.ClickException):
         return printable_line(without_secrets(self.message))
 
 
-class LazyGroup(click.Group):
+class HelpfulGroup(click.Group):
+    """A group that knows other names of its commands, and the nearest one of an unknown name."""
+
+    aliases: Mapping[str, str] = {"ls": "list", "rm": "remove"}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown name, fail with the nearest one or the list of commands."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            name = self.aliases.get(args[0], "")
+            if name not in names:
+                near = get_close_matches(args[0], [*names, *self.aliases], 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
+                ctx.fail(f"unknown command {args[0]!r}: {hint}")
+            args = [name, *args[1:]]
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(HelpfulGroup):
     """A group that imports each command when it is called."""
+
+    aliases = ALIASES
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -90,7 +114,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command called ``cmd_name``."""
-        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         from ragembed.resources import require_room
@@ -119,15 +142,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown name, fail with the nearest one or the list of commands."""
-        if args and args[0] not in {*COMMANDS, *ALIASES} and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], [*COMMANDS, *ALIASES], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
-            ctx.fail(f"unknown command {args[0]!r}: {hint}")
+        """Find the command; prepare for an interruption and the settings of a project."""
         name, command, rest = super().resolve_command(ctx, args)
-        name = ALIASES.get(str(name), name)
         if name in _LONG:
             from ragembed.cli.output import interruption_noted
 

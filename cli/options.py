@@ -325,26 +325,24 @@ def with_number(args: list[str], option: str, alone: float) -> list[str]:
             return [*joined, *args[i:]]
         if args[i] != option:
             joined.append(args[i])
-        elif i + 1 < len(args) and _is_number(args[i + 1]):
+        elif i + 1 < len(args) and _finite(args[i + 1]) is not None:
             joined.append(f"{option}={args[next(rest)]}")
         else:
             joined.append(f"{option}={alone:g}")
     return joined
 
 
-def _is_number(text: str) -> bool:
+def _finite(text: float | str) -> float | None:
+    """Return a finite number, None for anything else."""
     try:
-        return math.isfinite(float(text))
+        number = float(text)
     except ValueError:
-        return False
-
-
-_WAIT = "--wait"
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _seconds(value: float | str) -> float:
-    """Parse a finite number of seconds."""
-    if not math.isfinite(number := float(value)):
+    if (number := _finite(value)) is None:
         raise click.BadParameter(f"{value} is not a number of seconds: expected a finite number")
     return number
 
@@ -356,7 +354,7 @@ class WritingCommand(click.Command):
         super().__init__(*args, **settings)  # type: ignore[arg-type]
         self.params.append(
             click.Option(
-                [_WAIT, "wait_seconds"],
+                ["--wait", "wait_seconds"],
                 type=_seconds,
                 default=0.0,
                 metavar="[SECONDS]",
@@ -367,7 +365,7 @@ class WritingCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""
-        return super().parse_args(ctx, with_number(args, _WAIT, -1))
+        return super().parse_args(ctx, with_number(args, "--wait", -1))
 
 
 @dataclass(frozen=True, slots=True)

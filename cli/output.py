@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -127,22 +128,36 @@ def interruption_noted() -> Iterator[None]:
         return
     reading, writing = socket.socketpair()
     writing.setblocking(False)
+    once, told = threading.RLock(), threading.Event()
 
-    def note() -> None:
-        told = False
-        while number := reading.recv(1):
-            if number[0] == signal.SIGINT and not told:
-                told = True
+    def tell() -> None:
+        with once:
+            if not told.is_set():
+                told.set()
                 erased = "\r\033[K" if sys.stderr.isatty() else ""
                 click.echo(f"{erased}stopping at the next safe point", err=True)
 
-    listener = threading.Thread(target=note, daemon=True)
+    def listen() -> None:
+        while number := reading.recv(1):
+            if number[0] == signal.SIGINT:
+                tell()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        tell()
+        signal.default_int_handler(number, frame)
+
+    listener = threading.Thread(target=listen, daemon=True)
     listener.start()
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        signal.signal(signal.SIGINT, handle)
     before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         writing.shutdown(socket.SHUT_WR)  # also if a child process has a copy of it
         listener.join()
         writing.close()

@@ -16,7 +16,6 @@ from ragembed.cli.output import say
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import (
     CollectionsFile,
-    NamedCollection,
     Project,
     chosen_stores,
     confirm_model,
@@ -236,19 +235,15 @@ def apply_collection(context: click.Context) -> None:
     names = chosen_collections(context.params["store"], context.params["collections"])
     if names is None or len(names) > 1:
         return
-    for file in collections_files():
-        if (collection := file.collections.get(names[0])) is not None:
-            _apply(context, collection, file.path)
-            return
-
-
-def _apply(context: click.Context, collection: NamedCollection, file: Path) -> None:
-    where = f"[collections.{collection.name}.query]"
-    values = option_values(context.command, collection.query, f"{file}: {{}} in {where}")
+    file = next((file for file in collections_files() if names[0] in file.collections), None)
+    if file is None:
+        return
+    where = f"[collections.{names[0]}.query]"
+    values = option_values(context.command, file.collections[names[0]].query, f"{file.path}: {{}} in {where}")
     if "collections" in values:
-        raise ConfigError(f"{file}: 'in' in {where} cannot be set: the options are those of this collection")
-    if file != registry_file():
-        values = _with_confirmed_models(values, file, where)
+        raise ConfigError(f"{file.path}: 'in' in {where} cannot be set: the options are those of this collection")
+    if file.path != registry_file():
+        values = _with_confirmed_models(values, file.path, where)
     for parameter in context.command.params:
         name = str(parameter.name)
         if name in values and context.get_parameter_source(name) is ParameterSource.DEFAULT:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragembed.cli import HelpfulGroup
 from ragembed.cli.commands.refit import print_fit, refit_options
 from ragembed.cli.options import LocalPath, WritingCommand, format_option, named_stores
 from ragembed.cli.output import counted, print_records, say, shown_path, warnings_as_notes
@@ -27,7 +28,7 @@ from ragembed.indexes.storage.layout import STORE_FOLDER, is_store, require_stor
 from ragembed.progress import StderrProgress
 
 
-@click.group(name="collection")
+@click.group(name="collection", cls=HelpfulGroup)
 def command() -> None:
     """Name sets of stores, to search them as one.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragembed.cli import HelpfulGroup
 from ragembed.cli.evaluation.results import (
     CSV,
     Row,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _SPLIT = "test"
 
 
-@click.group(name="eval")
+@click.group(name="eval", cls=HelpfulGroup)
 def command() -> None:
     """Evaluate search on test collections.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from ragembed.cli import HelpfulGroup
 from ragembed.cli.papers import reproduce, tasks, train
 
 
-@click.group(name="papers")
+@click.group(name="papers", cls=HelpfulGroup)
 def command() -> None:
     """Train models, evaluate embeddings and reproduce tables, as in the papers that the methods come from.
 

@@ -33,7 +33,7 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
-from ragembed.printable import printable, printable_line
+from ragembed.printable import counted, printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 
 if TYPE_CHECKING:
@@ -198,6 +198,8 @@ def command(
 def _print_files(
     about: dict[str, Any], results: Sequence[dict[str, Any]], states: Sequence[FileState | None], output: str
 ) -> None:
+    if count := sum(result["path"] is None for result in results):
+        say(f"note: {counted(count, 'result')} from no file", err=True)
     paths = {result["path"]: state for result, state in zip(results, states, strict=True) if result["path"]}
     if not print_records({**about, "files": [{"path": path} for path in paths]}, "files", output):
         for path, state in paths.items():

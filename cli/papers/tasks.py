@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragembed.cli import HelpfulGroup
 from ragembed.cli.evaluation.results import CSV, candidates, names, print_csv, print_objects, print_results, results
 from ragembed.cli.options import (
     EXISTING_PATH,
@@ -71,7 +72,7 @@ isotropy_options = {
 """The options of isotropy, by the parameter of its reader."""
 
 
-@click.group(name="eval")
+@click.group(name="eval", cls=HelpfulGroup)
 def command() -> None:
     """Evaluate embeddings on sentence tasks.
 

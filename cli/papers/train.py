@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import click
 
+from ragembed.cli import HelpfulGroup
 from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option, setting_option, shared, takes, with_options
 from ragembed.cli.output import print_record, print_records, say
 from ragembed.config.fields import setting
@@ -94,7 +95,7 @@ _training_options = with_options(
 """The options that both methods of dictionaries share."""
 
 
-@click.group(name="train")
+@click.group(name="train", cls=HelpfulGroup)
 def command() -> None:
     """Train a model on a dictionary, or word vectors on a corpus, without labels.
 

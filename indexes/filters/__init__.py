@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import globs, timestamps
 from ragembed.indexes.filters.dicts import parse_filter_dict
-from ragembed.indexes.filters.globs import limited_time
+from ragembed.indexes.filters.globs import MOST_SECONDS, limited_time
 from ragembed.indexes.filters.nodes import (
     TEXT,
     And,
@@ -36,6 +36,7 @@ from ragembed.indexes.filters.sql import to_sql
 from ragembed.indexes.filters.where import parse_where
 
 __all__ = [
+    "MOST_SECONDS",
     "TEXT",
     "And",
     "Comparison",

@@ -12,12 +12,15 @@ backslashes are special. pathspec, which reads ignore files, needs exponential t
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
 import posixpath
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +30,8 @@ from ragembed.errors import ConfigError
 
 # A "]" at the start of a class is a member of the class.
 _CLASS = re.compile(r"\[(?P<negated>[!^]?)(?P<members>\]?[^\]]*)(?P<end>\]?)")
-_REGEX_SECONDS = 0.5
+_REGEX_SECONDS, MOST_SECONDS = 0.5, 60.0
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _RANGE = re.compile(r"(.)-(.)", re.DOTALL)
 
 _Step: TypeAlias = re.Pattern[str] | None  # None is "**"
@@ -83,21 +87,30 @@ def regular_expression(pattern: str) -> Any:
 
 def regex_matches(text: str, pattern: str) -> bool:
     """Return whether a regular expression matches somewhere in a text; raise TimeoutError if that takes too long."""
-    return regular_expression(pattern).search(text, timeout=_REGEX_SECONDS) is not None
+    if (left := _DEADLINE.get() - time.monotonic()) <= 0:
+        raise TimeoutError
+    return regular_expression(pattern).search(text, timeout=min(left, _REGEX_SECONDS)) is not None
 
 
 @contextmanager
-def limited_time() -> Iterator[None]:
-    """Raise :class:`ConfigError` if a regular expression takes too long for a text in the body, which runs SQL."""
+def limited_time(seconds: float | None = None) -> Iterator[None]:
+    """Raise :class:`ConfigError` if a regular expression takes too long in the body, which runs SQL.
+
+    It may take half a second for a text, and ``seconds`` for all, which a generator must not limit.
+    """
+    before = None if seconds is None else _DEADLINE.set(time.monotonic() + seconds)
     try:
         yield
     except sqlite3.OperationalError as error:
         if "user-defined function" not in str(error):
             raise
         raise ConfigError(
-            f"the regular expression of the filter takes more than {_REGEX_SECONDS:g} s for the text of a chunk: leave "
-            "out repetitions inside repetitions, as in (a+)+"
+            f"the regular expression of the filter takes more than {_REGEX_SECONDS:g} s for the text of a chunk, or "
+            f"{MOST_SECONDS:g} s for all: leave out repetitions inside repetitions, as in (a+)+"
         ) from error
+    finally:
+        if before is not None:
+            _DEADLINE.reset(before)
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
-from ragembed.indexes.filters import Filter, limited_time, to_sql
+from ragembed.indexes.filters import MOST_SECONDS, Filter, limited_time, to_sql
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below
@@ -296,7 +296,7 @@ def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]
     """Return the keys of the chunks that match ``where``, ascending, and the vector row of each; shapes ``(n,)``."""
     condition, values = to_sql(where)
     statement = f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition}"  # noqa: S608  values are parameters
-    with limited_time():
+    with limited_time(MOST_SECONDS):
         return _pairs(connection, f"{statement} ORDER BY c.key", values)
 
 

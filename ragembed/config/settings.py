@@ -362,7 +362,13 @@ class EmbedderConfig:
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object with some or all fields; the others get their default values."""
+        """Return the configuration for a JSON object.
+
+        Parameters
+        ----------
+        text : str
+            A JSON object with some or all fields; the others get their default values.
+        """
         try:
             fields = json.loads(text)
         except ValueError as error:
@@ -379,7 +385,13 @@ class EmbedderConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for TOML with some or all fields; the others get their default values."""
+        """Return the configuration for TOML.
+
+        Parameters
+        ----------
+        text : str
+            TOML with some or all fields; the others get their default values.
+        """
         if sys.version_info >= (3, 11):
             import tomllib
         else:

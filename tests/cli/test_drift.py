@@ -79,7 +79,3 @@ def test_two_reports_are_an_error(indexed, cli):
         "got more than one of --drift, --boilerplate, --settings and --skipped"
         in cli("status", "--drift", "--skipped", exit_code=2).output
     )
-
-
-def test_drift_without_store_is_an_error(in_folder, cli):
-    assert "no store at" in cli("status", "--drift", exit_code=2).output

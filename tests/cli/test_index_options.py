@@ -160,11 +160,6 @@ def test_choice_of_index_as_json(index, cli):
     assert (again["index"], again["check"]) == (None, None)  # no new choice
 
 
-def test_small_corpus_has_exact_index_without_report(index, store):
-    assert "index:" not in index().stderr
-    assert store().index_choice() is None
-
-
 def test_index_with_low_recall_is_tuned_again(index, corpus, cli, store):
     index("--index", "ivf", "--quiet")
     with store() as opened, opened.writer() as writer:

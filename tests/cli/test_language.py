@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from ragembed.indexes import Store
-
 
 @pytest.fixture
 def german(in_folder):
@@ -45,11 +43,3 @@ def test_unknown_language_is_an_error(german, cli, tiny_model):
     result = cli("index", german, "--model", tiny_model, "--language", "klingon", exit_code=2)
     assert "unknown language 'klingon': expected english, arabic," in result.stderr
     assert not (german.parent / ".ragembed").exists()
-
-
-def test_snippet_of_script_without_spaces(german, cli, tiny_model):
-    (german / "long.txt").write_text("線\n" * 40 + "機械学習の入門\n" + "線\n" * 40, encoding="utf-8")
-    cli("index", german, "--model", tiny_model)
-    with Store.open(german.parent / ".ragembed") as store:
-        assert store.search("学習", 1, "lexical")[0].source == "docs/long.txt"
-    assert "機械学習の入門" in cli("query", "学習", "--mode", "lexical").stdout

@@ -61,13 +61,6 @@ def test_near_duplicates_are_folded_in_json(cli):
         assert all(set(each) == {"id", "path", "start_line", "end_line", "page"} for each in group[1:])
 
 
-@pytest.mark.usefixtures("copies")
-def test_near_duplicates_are_shown_in_text(cli):
-    shown = cli("query", "generation current", "-k", "1", *LEXICAL).stdout
-    assert "    and 1 near-duplicate: docs/guide-" in shown
-    assert "near-duplicate" not in cli("query", "generation current", "-k", "1", *LEXICAL, "--no-dedupe").stdout
-
-
 def test_long_list_of_near_duplicates_is_shortened(docs, cli, tiny_model):
     for i in range(30):
         (docs / f"copy-{i:02}.md").write_text(GUIDE)

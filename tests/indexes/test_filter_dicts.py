@@ -3,12 +3,14 @@
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Glob, Ids, In, Like, Not, Or
+from ragembed.indexes.filters import TEXT, And, Comparison, Contains, Exists, Field, Glob, Ids, In, Like, Not, Or, Regex
 from ragembed.indexes.filters.dicts import parse_filter_dict
 
 X = Field("x")
 ONE = Comparison(X, "=", 1)
-KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$contains, \$like, \$glob, \$not"
+KNOWN = (
+    r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$contains, \$like, \$glob, \$regex, \$not"
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,8 @@ KNOWN = r"\$eq, \$ne, \$neq, \$gt, \$gte, \$lt, \$lte, \$in, \$nin, \$exists, \$
         ({"x": {"$contains": None}}, Contains(X, None)),
         ({"x": {"$like": "a%"}}, Like(X, "a%")),
         ({"x": {"$glob": "a*"}}, Glob(X, "a*")),
+        ({"x": {"$regex": "a+"}}, Regex(X, "a+")),
+        ({"$regex": "a+"}, Regex(TEXT, "a+")),
         ({"x": {"$gte": 1, "$lt": 3}}, And((Comparison(X, ">=", 1), Comparison(X, "<", 3)))),
         ({"x": {"$not": {"$eq": 1}}}, Not(ONE)),
         ({"x": {"$not": {"$gte": 1, "$lt": 3}}}, Not(And((Comparison(X, ">=", 1), Comparison(X, "<", 3))))),
@@ -75,7 +79,7 @@ def test_dictionaries_are_converted(given, expected):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"x": {"$regex": "a"}}, rf"unknown operator '\$regex' for x: expected one of {KNOWN}"),
+        ({"x": {"$soundex": "a"}}, rf"unknown operator '\$soundex' for x: expected one of {KNOWN}"),
         ({"x": {"y": 1, "$eq": 1}}, rf"unknown operator 'y' for x: expected one of {KNOWN}"),
         ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
@@ -108,6 +112,7 @@ def test_dictionaries_are_converted(given, expected):
         ({"x": lambda metadata: True}, "of type function: expected a string, a number, true or false"),
         ({"x": {"$eq": float("nan")}}, "x is compared with nan: expected a number that a float can hold"),
         ({"mtime": {"$gt": "yesterday"}}, "'yesterday' is not a time: expected a date"),
+        ({"x": {"$regex": "(a"}}, r"the regular expression '\(a' is invalid: missing \)"),
         ({"path": {"$glob": "docs/"}}, "the glob 'docs/' has nothing after a '/'"),
         ({5: 1}, "a field is named 5: expected a string, not int"),
         ({"$and": {"x": 1}}, r"\$and got {'x': 1}: expected a list of at least one filter"),
