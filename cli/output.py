@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +22,7 @@ from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
 from ragembed.indexes.search.relevance import is_weak
+from ragembed.printable import counted as counted
 from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
 
@@ -71,11 +75,6 @@ def link(text: str, shown: str) -> str:
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def lines_of(start: int, end: int) -> str:
     """Return ``line 3`` or ``lines 3-7``."""
     return f"line {start}" if start == end else f"lines {start}-{end}"
@@ -86,12 +85,10 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(printable_line(text), err=err)
 
 
-def say_unfinished(*, being_written: bool) -> None:
-    """Print to stderr that a store is not complete: an indexing run is under way, or was interrupted."""
-    if being_written:
-        say("note: the store is being indexed: files that are still missing follow", err=True)
-    else:
-        say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+def say_incomplete(note: str | None) -> None:
+    """Print to stderr why results may miss something, if they may."""
+    if note is not None:
+        say(f"note: {note}", err=True)
 
 
 def say_weak(relevances: Iterable[float | None]) -> None:
@@ -120,3 +117,36 @@ def warnings_as_notes() -> Iterator[None]:
             say(f"note: {warning.message}", err=True)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextmanager
+def interruption_noted() -> Iterator[None]:
+    """Print a line as soon as Ctrl-C is pressed: while native code computes, Python's own handler has to wait.
+
+    The handler of the system writes each signal to a socket, which a thread reads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+
+    def note() -> None:
+        told = False
+        while number := reading.recv(1):
+            if number[0] == signal.SIGINT and not told:
+                told = True
+                erased = "\r\033[K" if sys.stderr.isatty() else ""
+                click.echo(f"{erased}stopping at the next safe point", err=True)
+
+    listener = threading.Thread(target=note, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writing.shutdown(socket.SHUT_WR)  # also if a child process has a copy of it
+        listener.join()
+        writing.close()
+        reading.close()

@@ -12,12 +12,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ragembed.cli.output import print_records, say
+from ragembed.cli.output import say
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import (
     CollectionsFile,
     NamedCollection,
     Project,
+    chosen_stores,
     confirm_model,
     find_project,
     is_confirmed,
@@ -36,6 +37,7 @@ NEVER_SET = {
     "store": "put it at the top of the file, before [index]",
     "revision": "it could choose another model",
     "config_file": "it could name any model; write its settings as options into [index]",
+    "query": "it is what you ask",
     "why": "it asks about one query",
     "watch": "the run would not end",
     "help": "it is no setting",
@@ -44,9 +46,6 @@ NEVER_SET = {
 
 _PATHS = ("paths", "avg_corpus", "weighting_corpus", "postprocess_corpus")
 _MODELS = ("model", "rerank")
-_COMMANDS = ("index", "query")
-"""The commands whose options files can set."""
-_DEFAULT = "default"
 
 
 def project() -> Project | None:
@@ -107,6 +106,11 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
 def names_in(collections: str) -> list[str]:
     """Return the names in a value of ``--in``."""
     return [name.strip() for name in collections.split(",")]
+
+
+def stores_in(collections: str) -> dict[str, Path]:
+    """Return the stores that a value of ``--in`` names, by name."""
+    return chosen_stores(names_in(collections), collections_files())
 
 
 def option_defaults(command: click.Command) -> dict[str, Any]:
@@ -250,51 +254,3 @@ def _apply(context: click.Context, collection: NamedCollection, file: Path) -> N
         if name in values and context.get_parameter_source(name) is ParameterSource.DEFAULT:
             context.params[name] = parameter.process_value(context, values[name])
             context.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
-
-
-def print_settings(context: click.Context, store: Path | None, output: str, *, only_set: bool) -> None:
-    """Print the settings and where they come from; with ``only_set``, without those that are the defaults."""
-    here = project()
-    files = {"project": None if here is None else str(here.path), "collections": str(registry_file())}
-    settings = [setting for setting in _settings(context, store) if setting["origin"] != _DEFAULT or not only_set]
-    if print_records({"files": files, "settings": settings}, "settings", output):
-        return
-    for name, file in files.items():
-        say(f"{name:<12} {file or 'none'}")
-    for setting in settings:
-        name = f"{setting['command']}.{setting['name']}" if setting["command"] else setting["name"]
-        value = setting["value"]
-        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)
-        say(f"{name:<28} {shown or '–'}  ({setting['origin']})")
-
-
-def _settings(context: click.Context, given: Path | None) -> list[dict[str, Any]]:
-    """Return the store, the default collection and the options of index and query, as without a command line."""
-    store, origin = choose_store_with_origin(given)
-    collections = chosen_collections(given, None)
-    rows: list[tuple[str | None, str, Any, str]] = [(None, "store", str(store), origin)]
-    files = [] if collections is None else collections_files()
-    if collections is not None:
-        default_of = next(str(file.path) for file in files if file.default == collections[0])
-        rows.append((None, "collection", collections[0], default_of))
-    group, here = context.find_root().command, project()
-    for command in [group.get_command(context, name) for name in _COMMANDS] if isinstance(group, click.Group) else ():
-        if command is None:
-            continue
-        values = {name: (value, _DEFAULT) for name, value in _defaults(command).items()}
-        for file in reversed([file for file in files if collections and collections[0] in file.collections]):
-            if command.name == "query" and collections:
-                settings = option_values(command, file.collections[collections[0]].query, f"{file.path}: {{}}")
-                values |= {name: (value, str(file.path)) for name, value in settings.items()}
-        if here is not None:
-            values |= {name: (value, str(here.path)) for name, value in option_defaults(command).items()}
-        rows += [
-            (command.name, key, *values.get(str(parameter.name), (None, _DEFAULT)))
-            for key, parameter in parameters(command).items()
-            if parameter.name not in NEVER_SET
-        ]
-    return [dict(zip(("command", "name", "value", "origin"), row, strict=True)) for row in rows]
-
-
-def _defaults(command: click.Command) -> dict[str, Any]:
-    return command.make_context(str(command.name), [], resilient_parsing=True).params

@@ -47,6 +47,7 @@ def indexing_request(
     reset: bool = False,
     device: str | None = None,
     language: str | None = None,
+    allow_empty: bool = False,
 ) -> IndexingRequest:
     """Return the request to index ``paths`` into the store at ``path``.
 
@@ -62,7 +63,7 @@ def indexing_request(
         index_config(given, store, reset=reset),
         device,
         language,
-        allow_empty=given["allow_empty"],
+        allow_empty=allow_empty,
         opened=store,
     )
 

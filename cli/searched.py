@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from ragembed.cli import ERROR_EXIT
-from ragembed.cli.output import print_record, print_records, say, shown_path
-from ragembed.cli.project import choose_store, chosen_collections, collections_files, names_in
+from ragembed.cli.options import in_option, shared, with_options
+from ragembed.cli.output import print_record, print_records, say, say_incomplete, shown_path
+from ragembed.cli.project import choose_store, chosen_collections, collections_files, stores_in
 from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError, RagembedError
@@ -20,22 +21,20 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest, stored_request
 from ragembed.indexes.search.pipeline import Mode
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.storage.layout import file_path, source_path
 
 Given = TypeVar("Given")
+Answer = TypeVar("Answer")
 
-
-in_option = click.option(
-    *("--in", "collections"),
-    metavar="NAMES",
-    help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
-    "collection.  [default: the default collection, if no store is found here]",
+searched_options = with_options(
+    shared("store"),
+    in_option(
+        "Collections of stores (see ragembed collection) to search as one",
+        "the default collection, if no store is found here",
+    ),
 )
-each_in_option = click.option(
-    *("--in", "collections"),
-    metavar="NAMES",
-    help="Report on each store of these collections, separated by commas; all means every collection.",
-)
+each_in_option = in_option("Report on each store of these collections")
 
 
 def open_searched(store: Path | None, collections: str | None, *, refresh: bool = False) -> Store | Collection:
@@ -51,6 +50,26 @@ def open_searched(store: Path | None, collections: str | None, *, refresh: bool 
             if stored_request(each) is not None:  # Otherwise the store has no files, only texts.
                 index_files(IndexingRequest(each.path, opened=each))
     return opened
+
+
+def ask(
+    opened: Store | Collection, mode: Mode, condition: Filter | None, question: Callable[[], Answer]
+) -> tuple[Answer, dict[str, Any]]:
+    """Return the answer to a question, read in one snapshot, with the notes on it as a member of a JSON object.
+
+    The notes are printed, too: parts of the filter that match nothing, stores that are left out, unfinished runs.
+    """
+
+    def read() -> tuple[Answer, list[str], str | None]:
+        noted = [] if condition is None else opened.filter_notes(condition)
+        return question(), noted, opened.incomplete
+
+    with collected_notes() as collected:
+        answer, noted, incomplete = opened.read(read)
+    notes = say_notes([*noted, *collected])
+    say_left_out(opened, mode)
+    say_incomplete(incomplete)
+    return answer, notes
 
 
 def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
@@ -78,45 +97,47 @@ def report_stores(
     """Print the report of each chosen store, or that it cannot be read, and exit with the worst status."""
     if collections is None:
         report = examine(choose_store(store))
-        printed = (
-            print_record(report.record, output)
-            if report.lines is None
-            else print_records(report.record, report.lines, output)
-        )
-        if not printed:
+        lines = report.lines
+        as_json = print_records(report.record, lines, output) if lines else print_record(report.record, output)
+        if not as_json:
             report.show()
         raise click.exceptions.Exit(report.status)
-    if store is not None:
-        raise click.UsageError("got both --store and --in: give one of them")
-    entries, worst = [], 0
-    for name, path in chosen_stores(names_in(collections), collections_files()).items():
-        report = _examined_or_failed(path, examine)
-        entries.append({"name": name, **report.record})
-        worst = max(worst, report.status)
-        if output == "text":
-            say(f"{name}:")
-            report.show()
-    print_records({"stores": entries}, "stores", output)
-    raise click.exceptions.Exit(worst)
+    stores = _stores(store, collections).items()
+    _print_reports("stores", (({"name": name}, _examined_or_failed(path, examine)) for name, path in stores), output)
 
 
 def report_groups(
     store: Path | None, collections: str, output: str, examine: Callable[[Mapping[str, Path]], StoreReport]
 ) -> None:
     """Print a report on each group of stores of collections with the same embedder, and exit with the worst status."""
-    if store is not None:
-        raise click.UsageError("got both --store and --in: give one of them")
-    stores = chosen_stores(names_in(collections), collections_files())
+    stores = _stores(store, collections)
     with Collection.open(stores) as opened:
         groups = opened.groups("dense")
         problems = dict(opened.problems)
-    reports = [(names, _examined_or_failed({name: stores[name] for name in names}, examine)) for names in groups]
-    reports += [([name], _failed(problem)) for name, problem in problems.items()]
-    for names, report in reports if output == "text" else ():
-        say(f"{', '.join(names)}:")
-        report.show()
-    print_records({"groups": [{"stores": names, **report.record} for names, report in reports]}, "groups", output)
-    raise click.exceptions.Exit(max(report.status for _, report in reports))
+    reports = [
+        ({"stores": names}, _examined_or_failed({name: stores[name] for name in names}, examine)) for names in groups
+    ]
+    reports += [({"stores": [name]}, _failed(problem)) for name, problem in problems.items()]
+    _print_reports("groups", reports, output)
+
+
+def _stores(store: Path | None, collections: str) -> dict[str, Path]:
+    if store is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    return stores_in(collections)
+
+
+def _print_reports(name: str, reports: Iterable[tuple[Mapping[str, Any], StoreReport]], output: str) -> None:
+    """Print reports, each with its store or stores, and exit with the worst status."""
+    entries, worst = [], 0
+    for about, report in reports:
+        entries.append({**about, **report.record})
+        worst = max(worst, report.status)
+        if output == "text":
+            say(f"{about['name'] if 'name' in about else ', '.join(about['stores'])}:")
+            report.show()
+    print_records({name: entries}, name, output)
+    raise click.exceptions.Exit(worst)
 
 
 def _examined_or_failed(given: Given, examine: Callable[[Given], StoreReport]) -> StoreReport:
@@ -140,11 +161,6 @@ def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None,
         if each.sources([source]):
             return name, source
     raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
-
-
-def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[str]:
-    """Return notes on the parts of a filter that cannot match."""
-    return [] if condition is None else opened.filter_notes(condition)
 
 
 def say_notes(notes: Sequence[str]) -> dict[str, Any]:

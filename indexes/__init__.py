@@ -21,8 +21,8 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
+    from ragembed.indexes.doctor.drift import DriftReport, measure_drift
     from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-    from ragembed.indexes.indexing.drift import DriftReport, measure_drift
     from ragembed.indexes.indexing.index_run import IndexingReport
     from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
     from ragembed.indexes.indexing.request import IndexingOptions
@@ -65,7 +65,7 @@ __getattr__, __dir__ = lazy_attributes(
         "faiss_index.records": ("Budget", "IndexConfig"),
         "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
-        "indexing.drift": ("DriftReport", "measure_drift"),
+        "doctor.drift": ("DriftReport", "measure_drift"),
         "indexing.refit": ("apply_settings", "refit_store", "refit_together"),
         "indexing.index_run": ("IndexingReport",),
         "indexing.request": ("IndexingOptions",),

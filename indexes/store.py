@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,10 +31,10 @@ from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.searchable import retried
 from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
-from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.storage.fit_queries import save_queries
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -54,11 +55,11 @@ from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.progress import Progress
+from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.indexes.verify import Report
+    from ragembed.indexes.writing.integrity import Report
 
 Value = TypeVar("Value")
 
@@ -109,7 +110,7 @@ class Store(Readable):
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.verify.verification import first_problem
+        from ragembed.indexes.writing.verification import first_problem
 
         return first_problem(self.path, connection)
 
@@ -184,9 +185,9 @@ class Store(Readable):
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
             named = []
             own = embedder.refittable
-            if own is not None and own.fitted_moments is not None:
-                baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
-                named.append(astuple(derived.write_derived(path, derived.BASELINE, baseline.save)))
+            if own is not None and own.fitted_queries is not None:
+                write = partial(save_queries, queries=own.fitted_queries)
+                named.append(astuple(derived.write_derived(path, derived.QUERIES, write)))
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language, named)
@@ -369,7 +370,7 @@ class Store(Readable):
         hashes : iterable of bytes
             Hashes of texts, as :func:`ragembed.indexes.types.text_hash` returns them.
         """
-        return set(self.read_database(catalog.rows_of_hashes, hashes))
+        return self.read_database(catalog.hashes_with_vector, hashes)
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
         """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`.
@@ -607,7 +608,7 @@ class Store(Readable):
 
     def optimize(
         self,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         wait_seconds: float = 0.0,
         *,
         index: IndexConfig | None = None,
@@ -618,8 +619,8 @@ class Store(Readable):
 
         Parameters
         ----------
-        progress : object, optional
-            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        progress : bool or object, optional
+            As in :func:`ragembed.index`.
         wait_seconds : float, default 0.0
             As in :meth:`writer`, with the same error.
         index : ragembed.indexes.IndexConfig, optional
@@ -639,7 +640,7 @@ class Store(Readable):
         0
         """
         with self.writer(wait_seconds) as writer:
-            warn(writer.optimize(index, progress))
+            warn(writer.optimize(index, progress_for(progress)))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
         """Copy the last commit of the store to another folder.
@@ -665,7 +666,7 @@ class Store(Readable):
 
     def verify(
         self,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         *,
         repair: bool = False,
         trust_database: bool = False,
@@ -677,8 +678,8 @@ class Store(Readable):
 
         Parameters
         ----------
-        progress : object, optional
-            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        progress : bool or object, optional
+            As in :func:`ragembed.index`.
         repair : bool, default False
             Whether to rebuild damaged parts that can be rebuilt.
         trust_database : bool, default False
@@ -691,7 +692,7 @@ class Store(Readable):
         >>> store.verify().problems
         []
         """
-        from ragembed.indexes.verify import verify_store
+        from ragembed.indexes.writing.verification import verify_store
 
         return verify_store(
             self.path,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.parts import Token, TokenOrigin, TokenParts
+from ragembed.extractors.protocol import Token, TokenOrigin, TokenParts
 from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess.chain import Chain
-from ragembed.postprocess.normalize import Normalize
-from ragembed.postprocess.parts import Parts
+from ragembed.postprocess.protocol import Parts
+from ragembed.postprocess.steps import Normalize
 from ragembed.types import Doubles, Floats
 
 

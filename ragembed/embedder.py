@@ -34,7 +34,6 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.postprocess.moments import Moments
 from ragembed.tensor_map import release
 from ragembed.types import Floats, State, with_prefix
 
@@ -93,8 +92,6 @@ class Embedder(VectorEncoder):
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
         The pseudo-queries of the last fit, with their raw vectors. They are not saved.
-    fitted_moments : Moments or None
-        Mean and spread of the raw document vectors of the last fit. They are not saved.
 
     Examples
     --------
@@ -120,7 +117,6 @@ class Embedder(VectorEncoder):
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
-        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._source = source
@@ -211,32 +207,24 @@ class Embedder(VectorEncoder):
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+        """Fit token weights and static vectors only, on texts that are read once; call :meth:`fit_chain` afterwards.
+
+        Errors are as for :meth:`fit`. Returns this embedder.
 
         Parameters
         ----------
         texts : iterable of str
-            The texts of the corpus, read once as a stream.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no text, or ``texts`` is a single str.
+            The texts of the corpus.
 
         Examples
         --------
         >>> from ragembed import Embedder
         >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
+        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
         >>> embedder.is_fitted
         False
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
-        True
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
+        FittedOn(documents=2, pseudo_queries=2)
         """
         fit_extractors([self], texts)
         return self
@@ -285,8 +273,8 @@ class Embedder(VectorEncoder):
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
-        ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
-        learn. Returns this embedder.
+        ``fitted_queries`` has the pseudo-queries, or None if the query side has no fit of its own. Returns this
+        embedder.
 
         Parameters
         ----------
@@ -295,8 +283,7 @@ class Embedder(VectorEncoder):
         texts : iterable of str
             The texts that pseudo-queries are drawn from.
         known : PseudoQueries, optional
-            The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
-            again.
+            The pseudo-queries of an earlier fit of the same extractor, which are not encoded again.
 
         Raises
         ------
@@ -306,17 +293,9 @@ class Embedder(VectorEncoder):
             If a post-processor needs more directions than the rank of the vectors.
         ragembed.errors.NotFittedError
             If the extractor is not fitted.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re", postprocess=["center", "normalize"]).fit_extractor(texts)
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).fitted_on
-        FittedOn(documents=2, pseudo_queries=2)
         """
         self.__dict__.pop("fingerprint", None)
-        self.fitted_queries = self.fitted_moments = None
+        self.fitted_queries = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -336,7 +315,6 @@ class Embedder(VectorEncoder):
                 self.fitted_queries = PseudoQueries.of(drawn, self.raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
-        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -349,20 +327,6 @@ class Embedder(VectorEncoder):
             The new post-processors, such as ``["center", "normalize"]``.
         query_fit : {"separate", "shared"}
             Whether the new chain is fitted on pseudo-queries separately.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If a post-processor is unknown.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit(texts)
-        >>> centred = embedder.with_postprocess(["center", "normalize"], "shared")
-        >>> centred.fit_chain(embedder.raw_documents(texts), texts).encode_documents(texts).shape
-        (2, 768)
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
         other = Embedder(config, device=self._device, download=self._download, source=self._source)
@@ -412,7 +376,9 @@ class Embedder(VectorEncoder):
         return self.postprocess_queries(self.raw_queries(texts))
 
     def raw_documents(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """Return the raw vectors of documents, before post-processing.
+        """Return the raw vectors of documents, before post-processing, float32, shape ``(n, d)``.
+
+        Errors are as for :meth:`encode_documents`.
 
         Parameters
         ----------
@@ -420,26 +386,6 @@ class Embedder(VectorEncoder):
             The documents.
         progress : callable, optional
             Called now and then with the number of texts completed since the last call.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per text, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> raw = embedder.raw_documents(["Water boils."])
-        >>> bool((embedder.postprocess_documents(raw) == embedder.encode_documents(["Water boils."])).all())
-        True
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "documents", progress)
@@ -506,25 +452,15 @@ class Embedder(VectorEncoder):
         return self.extractor.encode(_text_list(texts), "pseudo-queries")
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw document vectors; the model is not needed.
+        """Return the embeddings of raw document vectors, float32, shape ``(n, d')``; the model is not needed.
+
+        ``d'`` differs from ``d`` if a post-processor reduces the dimension.
 
         Parameters
         ----------
         raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``. ``d'`` differs from ``d`` if a post-processor reduces the
-            dimension.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
+            Raw vectors, float32, shape ``(n, d)``; another ``d`` than that of the fit raises
+            :class:`ragembed.errors.ConfigError`.
         """
         return self._require_fitted().documents.transform(raw)
 
@@ -867,7 +803,7 @@ class Embedder(VectorEncoder):
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
+        self._chain = self.fitted_on = self.fitted_queries = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

@@ -30,6 +30,8 @@ and exits with status 2. Catch :class:`RagembedError` to handle all of them.
 
 from __future__ import annotations
 
+from ragembed.version import install_command
+
 
 class RagembedError(Exception):
     """Base class of all errors that ragembed raises on purpose.
@@ -84,9 +86,7 @@ class MissingExtraError(RagembedError, ImportError):
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed: pip install 'ragembed[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: {install_command(extra)}")
         self.package = package
         self.extra = extra
         self.purpose = purpose

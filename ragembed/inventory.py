@@ -14,8 +14,8 @@ from typing import Literal, TypeVar
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError, RagembedError
-from ragembed.extractors.embedding_table import EmbeddingTable
 from ragembed.extractors.head import build_head
+from ragembed.extractors.token_tables import EmbeddingTable
 from ragembed.extras import is_installed, missing
 from ragembed.files import open_regular
 from ragembed.models.bert_files import is_plain_bert

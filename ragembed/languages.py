@@ -1,6 +1,7 @@
-"""Everyday sentences in several languages: to recognise a language, and to test what a model can read.
+"""Everyday sentences in several languages, to recognise a language and to test what a model can read; stop words.
 
-The sentences are in ``everyday.txt``. They say the same in each language, and nothing that a private corpus is about.
+The sentences in ``everyday.txt`` say the same in each language, and nothing that a private corpus is about. The words
+in ``stop_words.txt`` come from the lists of Snowball and NLTK.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LATIN = "LATIN"
 
-_SENTENCES = Path(__file__).with_name("everyday.txt")
+_SENTENCES, _STOP_WORDS = (Path(__file__).with_name(name) for name in ("everyday.txt", "stop_words.txt"))
 _WORD = re.compile(r"[^\W\d_]+")
 _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
@@ -51,14 +52,39 @@ _TESTED = 20
 @cache
 def everyday_sentences() -> Mapping[str, tuple[str, ...]]:
     """Return the everyday sentences by the English name of their language, in lower case."""
+    return _sections(_SENTENCES)
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """Return the words that say nothing about the subject of a query, in lower case; none for many languages."""
+    return frozenset(" ".join(_sections(_STOP_WORDS).get(language, ())).split())
+
+
+def stop_words_among(words: Iterable[str], language: str) -> set[str]:
+    """Return the stop words among the words of a query: those of ``language``, and of the language of the query.
+
+    A query is in another language if more of its words, and at least two, are stop words of that language.
+    """
+    lower = {word: word.lower() for word in words}
+    own = stop_words(language)
+    counts = {name: len(stop_words(name) & set(lower.values())) for name in _sections(_STOP_WORDS)}
+    best = max(counts, key=lambda name: (counts[name], name == language, name == "english"))
+    is_other = counts[best] > counts.get(language, 0) and (counts[best] > 1 or not own)
+    return {word for word, key in lower.items() if key in own or (is_other and key in stop_words(best))}
+
+
+@cache
+def _sections(file: Path) -> dict[str, tuple[str, ...]]:
+    """Return the lines of a file by the name above them."""
     found: dict[str, list[str]] = {}
-    sentences: list[str] = []
-    for line in _SENTENCES.read_text(encoding="utf-8").splitlines():
+    lines: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
         if header := _HEADER.fullmatch(line):
-            sentences = found[header[1]] = []
+            lines = found[header[1]] = []
         else:
-            sentences.append(line)
-    return {language: tuple(lines) for language, lines in found.items()}
+            lines.append(line)
+    return {name: tuple(lines) for name, lines in found.items()}
 
 
 def scripts(text: str) -> Counter[str]:

@@ -28,6 +28,11 @@ def printable_json(text: str) -> str:
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def readable_bytes(size: float) -> str:
     """Return a size for people, such as ``12.3 MB``."""
     for unit in ("B", "KB", "MB"):

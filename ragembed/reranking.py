@@ -31,28 +31,11 @@ class Reranker(Protocol):
 class CrossEncoderReranker:
     """A cross-encoder of sentence-transformers, which reads query and text together in one forward pass.
 
-    The model is loaded on first use. Threads may share one object.
+    ``model`` is the folder, or the id on the Hugging Face hub, of a model for sequence classification with one output;
+    it is loaded on first use, on the first of the devices that ``device`` names as for :class:`ragembed.Embedder`.
+    Threads may share one object. Raises :class:`ragembed.errors.MissingExtraError` without sentence-transformers, and
+    :class:`ragembed.errors.ModelError` if the model is not found or is not a cross-encoder.
 
-    Parameters
-    ----------
-    model : str
-        Folder, or id on the Hugging Face hub, of a model for sequence classification with one output.
-    device : str, optional
-        Where the model runs; the same values as for :class:`ragembed.Embedder`. Only the first device is used.
-    download : bool, default True
-        Whether to download a model that is not on this machine.
-    batch_size : int, default 32
-        Number of texts in a batch.
-
-    Raises
-    ------
-    ragembed.errors.MissingExtraError
-        If sentence-transformers is not installed.
-    ragembed.errors.ModelError
-        If the model is not found, or is not a cross-encoder.
-
-    Examples
-    --------
     >>> from ragembed.reranking import CrossEncoderReranker
     >>> reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")          # doctest: +SKIP
     >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
@@ -69,28 +52,9 @@ class CrossEncoderReranker:
         _require_cross_encoder(self._files)
 
     def scores(self, query: str, texts: Sequence[str]) -> Floats:
-        """Return the score of each text for ``query``; higher is better.
+        """Return the score of each text for ``query``, float32, shape ``(n,)``; higher is better.
 
         Text beyond the window of the model is not read.
-
-        Parameters
-        ----------
-        query : str
-            The query.
-        texts : sequence of str
-            The texts, ``n`` of them.
-
-        Returns
-        -------
-        numpy.ndarray
-            The scores, float32, shape ``(n,)``.
-
-        Raises
-        ------
-        ragembed.errors.ModelError
-            If the model cannot be loaded.
-        ragembed.errors.GpuError
-            If the requested GPU is not available.
         """
         if not texts:
             return np.zeros(0, dtype=np.float32)

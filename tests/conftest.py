@@ -276,7 +276,7 @@ def embedding_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingServe
     server = EmbeddingServer()
     yield server
     server.stop()
-    served._client(os.getpid()).close()
+    served._client().close()
     served._client.cache_clear()
 
 

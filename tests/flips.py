@@ -15,8 +15,8 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import catalog, posting_files
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify import checks as files
-from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import integrity as files
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import WORDS, record
 
 KINDS = {
@@ -28,7 +28,7 @@ KINDS = {
     "postings": "derived/postings-*.safetensors",
     "embedder settings": "embedders/*/config.json",
     "embedder state": "embedders/*/state.safetensors",
-    "baseline": "derived/baseline-*.safetensors",
+    "queries": "derived/queries-*.safetensors",
 }
 """The files of a store that hold something, by what they are."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ def docs(in_folder: Path) -> Path:
 def test_index_and_search(docs: Path, tiny_config: Any) -> None:
     report = ragembed.index("docs", embedder=tiny_config)
     assert (report.chunks, sorted(report.scan.added)) == (2, ["docs/lock.md", "docs/wing.md"])
+    assert re.fullmatch(r"files: 2 added, 0 .*; 2 chunks, 2 embedded on cpu; [0-9.]+ s", str(report))
+    assert "2 unchanged" in repr(ragembed.index("docs", embedder=tiny_config))
     hits = ragembed.search("who holds the lock", k=1, mode="lexical")
     assert [(type(hit), hit.source) for hit in hits] == [(ragembed.Hit, "docs/lock.md")]
     assert ragembed.search("lock", mode="lexical", where="path = 'docs/wing.md'") == []

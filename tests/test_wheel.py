@@ -138,8 +138,8 @@ def test_missing_extra_names_the_pip_command(installed, tmp_path):
     (tmp_path / "a.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
     code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.xls')))"
     failed = subprocess.run([installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert "pip install 'ragembed[documents]'" in failed.stderr
+    assert "pip install 'ragembed[documents] @ file://" in failed.stderr
     failed = subprocess.run(
         [installed / "python", "-c", "import ragembed.langchain"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert "pip install 'ragembed[langchain]'" in failed.stderr
+    assert "pip install 'ragembed[langchain] @ file://" in failed.stderr

@@ -174,7 +174,7 @@ def static(request: Request) -> tuple[Turn, Report]:
     embedder = Embedder.from_preset(request["preset"], weighting="uniform", postprocess=(), **changes)
     embedder.fit(turns[0][:500])
     if request["preset"] == "re":
-        from ragembed.extractors.random_embeddings import RandomTable
+        from ragembed.extractors.token_tables import RandomTable
 
         extraction: Any = embedder.config.extraction
         drawn = RandomTable(embedder.config.seed, extraction.dim, extraction.sigma)

@@ -2,53 +2,96 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
+from ragembed.cli.options import PlacePath, format_option, require_no, settings
 from ragembed.cli.output import counted, lines_of, print_records, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import embedder_config, indexing_options
+from ragembed.cli.searched import namer, open_searched, place_in_store, searched_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
-from ragembed.documents.places import Place
+from ragembed.documents.places import Place, is_url, place_of
 from ragembed.documents.readers import only_document_errors, read
 from ragembed.documents.readers.registry import member_of
 from ragembed.embedder import Embedder
-from ragembed.errors import DocumentError
-from ragembed.indexes import Store
+from ragembed.errors import ConfigError, DocumentError, StoreNotFoundError
+from ragembed.indexes import ChunkRecord, Collection, IndexingOptions, Store
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.printable import printable, printable_line
 
+_READING = ("text_columns", "title_column", "chunk_tokens", "overlap")
+_FILE = PlacePath(exists=True, dir_okay=False)
+_POSITION = re.compile(r"(.+?)(?::(\d+)(?:-(\d+))?|, page (\d+))?", re.DOTALL)
+
 
 @click.command(name="chunks")
-@click.argument("file", type=PlacePath(exists=True, dir_okay=False))
+@click.argument("what", metavar="FILE[:LINE[-LINE]]|ID")
 @click.option(
     "--model",
     metavar="ID|PATH",
     help="Model whose tokens are counted: Hugging Face id or folder.  [default: the store's, else "
     "sentence-transformers/all-MiniLM-L6-v2]",
 )
-@store_option
-@reading_options
+@searched_options
+@settings(IndexingOptions, *_READING)
 @format_option
-def command(file: Place, model: str | None, store: Path | None, output: str, **given: Any) -> None:
-    """Show how a file is split into chunks.
+def command(
+    what: str, model: str | None, store: Path | None, collections: str | None, output: str, **given: Any
+) -> None:
+    """Show how a file is split into chunks, or print indexed text.
 
     \b
     ragembed chunks docs/manual.md --chunk-tokens 128
+    ragembed chunks docs/manual.md:12-40
+    ragembed chunks 1f0c8d2e-5b7a-4c39-9e21-7d4f6a8b0c53
 
-    Prints the lines, the number of tokens, the headings and the text of each chunk. The options default to those saved
-    in the store, so you can try new values here before you index with them. The store is not changed.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
-    where = choose_store(store)
-    with open_existing(where) as opened:
+    For FILE, prints the lines, the number of tokens, the headings and the text of each chunk. The options default to
+    those saved in the store, so you can try new values here before you index with them. The store is not changed.
+
+    For FILE:LINE-LINE or ID, as results of a query have them, prints the chunks in the store, even if the file has
+    changed or is gone. ragembed get is another name of this command.
+    """
+    position = _POSITION.fullmatch(what)
+    if os.path.exists(what) or (is_url(what) and position and position[2] is None):  # noqa: PTH110  Path.exists() raises for some names
+        require_no(("collections",), "A file")
+        file: Place = _FILE.convert(what, None, click.get_current_context())
+        entries = _split(file, choose_store(store), model, given)
+        about: dict[str, Any] = {"path": shown_path(file), "chunks": entries}
+    else:
+        require_no(("model", *_READING), "Indexed text")
+        try:
+            with open_searched(store, collections) as opened:
+                records = opened.get([what]) or _at_position(opened, what)
+                name_file = namer(opened)
+        except StoreNotFoundError as error:
+            raise ConfigError(f"{what} does not exist, and {error}") from error
+        path = None if records[0].source is None else name_file(records[0].source, records[0].store)
+        entries = [
+            {"id": record.id, **_as_dict(number, record.chunk, member_of(record.source, record.chunk.metadata))}
+            for number, record in enumerate(records, 1)
+        ]
+        about = {"path": path, "chunks": entries}
+    if not print_records(about, "chunks", output):
+        for entry in entries:
+            _print_chunk(entry)
+
+
+def _split(file: Place, store: Path, model: str | None, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the chunks of a file, read and split now."""
+    with open_existing(store) as opened:
         options = indexing_options(opened, given)
-        embedder = _embedder(opened, model)
+        stored = None if opened is None or model is not None else opened.embedder.refittable
+        embedder = stored or Embedder(embedder_config({"model": model}))
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
     candidate = next(discover([file], options.discovery()), None)
     if candidate is None or candidate.path != file:
@@ -62,17 +105,39 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
             chunks = list(chunker.split_all(documents))
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error
-    entries = [_as_dict(number, chunk, member_of(file.name, chunk.metadata)) for number, chunk in enumerate(chunks, 1)]
-    if not print_records({"path": shown_path(file), "chunks": entries}, "chunks", output):
-        for entry in entries:
-            _print_chunk(entry)
+    return [_as_dict(number, chunk, member_of(file.name, chunk.metadata)) for number, chunk in enumerate(chunks, 1)]
 
 
-def _embedder(store: Store | None, model: str | None) -> Embedder:
-    """Return the store's embedder, or a new one if there is no store or ``model`` is given."""
-    if model is None and store is not None and (embedder := store.embedder.refittable) is not None:
-        return embedder
-    return Embedder(embedder_config({"model": model}))
+def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
+    """Return the indexed chunks of a file, at some of its lines, or on one of its pages."""
+    position = _POSITION.fullmatch(what)
+    if position is None:
+        raise ConfigError("the path is empty: expected FILE, FILE:LINE-LINE, or the id of a chunk")
+    file, first, last, page = position.groups()
+    archive, separator, member = file.partition(": ")  # Results name a file in an archive "a.zip: notes.txt".
+    name, source = place_in_store(opened, place_of(archive if separator else file))
+    searched = opened if isinstance(opened, Store) else opened.stores[str(name)]
+    found = [
+        replace(record, store=name)
+        for record in searched.chunks(source)
+        if not separator or member_of(source, record.chunk.metadata) == member
+    ]
+    if not found:
+        raise ConfigError(
+            f"{what} does not exist, and the store has no chunk with this id and no file {source!r}: expected a path "
+            "or an id as results of ragembed query have them"
+        )
+    chunks = [record.chunk for record in found]
+    if first is not None:
+        start, end = int(first), int(last or first)
+        chosen = [(chunk.start_line or end + 1) <= end and (chunk.end_line or 0) >= start for chunk in chunks]
+    else:
+        chosen = [page is None or chunk.page == int(page) for chunk in chunks]
+    if not any(chosen):
+        lines = max((chunk.end_line or 0 for chunk in chunks), default=0)
+        most = f"lines up to {lines}" if lines else f"pages up to {max(chunk.page or 0 for chunk in chunks)}"
+        raise ConfigError(f"no indexed chunk of {file} is at {what[len(file) :].lstrip(':, ')}: it has {most}")
+    return list(compress(found, chosen))
 
 
 def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
@@ -90,7 +155,9 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
 
 
 def _print_chunk(entry: dict[str, Any]) -> None:
-    place = f"page {entry['page']}" if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
+    place = "no lines" if entry["page"] is None else f"page {entry['page']}"
+    if entry["start_line"] is not None:
+        place = lines_of(entry["start_line"], entry["end_line"])
     if "member" in entry:
         place = f"{printable_line(entry['member'])}, {place}"
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"

@@ -37,7 +37,7 @@ def command() -> None:
 
     The names are kept in the file collections.toml in your configuration folder. You can edit it. Stores are not
     copied or changed.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 @command.command(name="add")
@@ -59,7 +59,7 @@ def add(name: str, folders: tuple[Path, ...], stores: tuple[str, ...]) -> None:
 
     FOLDER is an indexed folder, which contains .ragembed, or the folder of a store. Results show the name of the store
     that they come from: that of the folder, unless you give another with --store.
-    """  # noqa: D301  as above
+    """
     if not folders and not stores:
         raise click.UsageError("there is nothing to add: give a FOLDER or --store PATH")
     given = [str(folder if is_store(folder) else folder / STORE_FOLDER) for folder in folders]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import PlacePath, WritingCommand, filter_options, format_option, search_filter, store_option
+from ragembed.cli.options import FilterOptions, PlacePath, WritingCommand, format_option, shared, takes
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
-from ragembed.cli.searched import filter_notes, say_notes
+from ragembed.cli.searched import say_notes
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -21,19 +21,18 @@ _NOTHING_EXIT = 1
 @click.command(name="delete", cls=WritingCommand)
 @click.argument("files", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id. Can be repeated.")
-@filter_options
+@takes(FilterOptions, "selection")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
-@store_option
+@shared("store")
 @format_option
 def command(
     files: tuple[Place, ...],
     ids: tuple[str, ...],
-    where: str | None,
-    globs: tuple[str, ...],
     dry_run: bool,
     store: Path | None,
     wait_seconds: float,
     output: str,
+    selection: FilterOptions,
 ) -> None:
     """Delete files or chunks from a store. Your own files are not touched.
 
@@ -47,15 +46,15 @@ def command(
     their file changes.
 
     Exit status: 0 if something was deleted, 1 if nothing matched, 2 for an error.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
-    condition = search_filter(where, globs)
+    """
+    condition = selection.condition
     if not files and not ids and condition is None:
-        raise ConfigError("nothing to delete: give a file or folder, or --id, --path or --where")
+        raise ConfigError("nothing to delete: give a file or folder, or --id, --path, --match or --where")
     chosen = choose_store(store)
     names = [source_path(file, chosen) for file in files]
     with Store.open(chosen) as opened:
         gone = [name for name in opened.sources() if any(is_below(name, root) for root in names)]
-        notes = say_notes(filter_notes(opened, condition))
+        notes = say_notes([] if condition is None else opened.filter_notes(condition))
         if dry_run:
             deleted = opened.count_selected(ids, paths=names, where=condition)
         else:

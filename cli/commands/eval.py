@@ -23,7 +23,6 @@ from ragembed.cli.evaluation.results import (
 from ragembed.cli.evaluation.systems import (
     Judged,
     NamedStores,
-    Note,
     System,
     has_documents,
     measure,
@@ -31,36 +30,30 @@ from ragembed.cli.evaluation.systems import (
     read_alone,
     read_with_documents,
     read_with_ids,
-    runs,
-    searches,
 )
 from ragembed.cli.options import (
-    EMBEDDING_OPTIONS,
-    EXISTING_FILE,
     EXISTING_PATH,
     LocalPath,
     embedding_options,
     format_option,
-    html_option,
-    quiet_option,
-    setting_option,
+    shared,
+    takes,
 )
-from ragembed.cli.output import say, shown_path
-from ragembed.cli.project import choose_store, collections_files
+from ragembed.cli.output import shown_path
+from ragembed.cli.project import choose_store, stores_in
 from ragembed.cli.requests import NamedConfig
-from ragembed.config.settings_files import chosen_stores
+from ragembed.config.fields import left_open, setting
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.progress import Progress, SilentProgress, StderrProgress
+from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.table import Result
 
 
-_MEASURES = "ndcg@10,recall@100,mrr@10,map"
 _SPLIT = "test"
 
 
@@ -73,82 +66,121 @@ def command() -> None:
 
     Embedders are fitted on the texts of the collection, without its judgements. ragembed papers eval evaluates
     embeddings on sentence tasks.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _RetrievalOptions:
+    """The options except those for embedding and output."""
+
+    split: str | None = setting(
+        None, "Split of a BEIR folder; reads qrels/NAME.tsv.", "--split", "NAME", default=_SPLIT
+    )
+    qrels: Path | None = setting(
+        None, "File with judgements only, instead of PATH: TREC qrels or a BEIR table.", "--qrels", "FILE"
+    )
+    corpus: Path | None = setting(
+        None, "Documents in JSON Lines.", "--corpus", "FILE", default="corpus.jsonl beside the queries"
+    )
+    run_files: tuple[Path, ...] = setting((), "Score this run file instead of searching.", "--run", "FILE")
+    store: Path | None = setting(
+        None,
+        "Folder of a store to search.",
+        "--store",
+        default="the nearest store, if the queries come without documents",
+        type=LocalPath(file_okay=False),
+    )
+    collections: str | None = setting(
+        None,
+        "Collections of stores to search as one, separated by commas; all means every collection.",
+        *("--in", "NAMES"),
+    )
+    mode: Mode | None = setting(
+        None,
+        "Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
+        "--mode",
+        default="dense for documents, hybrid for a store",
+        choices=MODES,
+    )
+    alpha: float | None = left_open(Fusion, "alpha")
+    method: Method | None = left_open(Fusion, "method")
+    feedback: float | None = left_open(Fusion, "feedback")
+    fit_fusion: bool = setting(
+        False,
+        "Compare the values of --alpha in a store, and save the best one in the store if it is better.",
+        "--fit-fusion",
+    )
+    compared: tuple[str, str] | None = setting(
+        None,
+        "Compare two systems: modes, presets, configuration files, stores or runs, such as dense hybrid:alpha=0.5.",
+        *("--compare", "A B"),
+        type=(str, str),
+    )
+    measures: str = setting(
+        "ndcg@10,recall@100,mrr@10,map",
+        "Measures, separated by commas: ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, for any number k.",
+        *("--measures", "NAMES"),
+    )
+    depth: int | None = setting(
+        None,
+        "Length of a ranking in documents, or in chunks of a store.",
+        *("--depth", "N"),
+        default="1000 for dense search of documents, else 100",
+        least=1,
+    )
+    run_out: Path | None = setting(
+        None,
+        "Write the rankings to this file: a TREC run, or JSON Lines if the name ends in .jsonl.",
+        "--run-out",
+        type=LocalPath(dir_okay=False),
+    )
+
+    def places(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return the files or folders with judgements; raise an error for options that do not apply to them."""
+        if self.qrels is not None and paths:
+            raise ConfigError(f"got judgements from both --qrels and {paths[0]}: give one of them")
+        if self.qrels is None and not paths:
+            raise click.UsageError("no judgements: give a BEIR folder, a file of judged queries, or --qrels")
+        places = paths if self.qrels is None else (self.qrels,)
+        if self.split is not None and not all(place.is_dir() for place in places):
+            raise ConfigError(f"--split {self.split} applies only to BEIR folders: leave it out")
+        if self.corpus is not None and any(place.is_dir() for place in places):
+            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents: leave it out")
+        return places
+
+    @property
+    def fusion_options(self) -> dict[str, Any]:
+        """The settings of the fusion that are given as options."""
+        given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def search(self, default: Mode) -> SearchSettings:
+        """Return the search settings; ``default`` is the mode if none is given."""
+        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
+
+    def searched_store(self, paths: Sequence[Path]) -> Path | NamedStores | None:
+        """Return the stores to search: the given ones, or the nearest one for queries without documents."""
+        if self.collections is not None:
+            if self.store is not None:
+                raise click.UsageError("got both --store and --in: give one of them")
+            return NamedStores(self.collections, stores_in(self.collections))
+        if self.store is not None or self.qrels is not None:
+            return self.store
+        alone = [path for path in paths if not has_documents(path, self.corpus)]
+        if alone and len(alone) < len(paths):
+            raise ConfigError(f"{alone[0]} has no documents, but other paths do: evaluate them in separate commands")
+        return choose_store(None) if alone else None
 
 
 @command.command(name="retrieval", short_help="Measure nDCG, recall, MRR and MAP of searches and runs.")
 @click.argument("paths", nargs=-1, type=EXISTING_PATH, metavar="[PATH]...")
-@click.option("--split", metavar="NAME", help=f"Split of a BEIR folder; reads qrels/NAME.tsv.  [default: {_SPLIT}]")
-@click.option(
-    "--qrels", type=EXISTING_FILE, help="File with judgements only, instead of PATH: TREC qrels or a BEIR table."
-)
-@click.option(
-    "--corpus", type=EXISTING_FILE, help="Documents in JSON Lines.  [default: corpus.jsonl beside the queries]"
-)
-@click.option(
-    "--run",
-    "run_files",
-    type=EXISTING_FILE,
-    multiple=True,
-    help="Score this run file instead of searching. Can be repeated.",
-)
-@click.option(
-    "--store",
-    type=LocalPath(file_okay=False),
-    help="Folder of a store to search.  [default: the nearest store, if the queries come without documents]",
-)
-@click.option(
-    "--in",
-    "collections",
-    metavar="NAMES",
-    help="Collections of stores to search as one, separated by commas; all means every collection.",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).  [default: dense for "
-    "documents, hybrid for a store]",
-)
-@setting_option(Fusion, "alpha")
-@setting_option(Fusion, "method")
-@setting_option(Fusion, "feedback")
-@click.option(
-    "--fit-fusion",
-    is_flag=True,
-    help="Compare the values of --alpha in a store, and save the best one in the store if it is better.",
-)
-@click.option(
-    "--compare",
-    "compared",
-    nargs=2,
-    metavar="A B",
-    help="Compare two systems: modes, presets, configuration files, stores or runs, such as dense hybrid:alpha=0.5.",
-)
-@click.option(
-    "--measures",
-    default=_MEASURES,
-    show_default=True,
-    metavar="NAMES",
-    help="Measures, separated by commas: ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, for any number "
-    "k.",
-)
-@click.option(
-    "--depth",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Length of a ranking in documents, or in chunks of a store.  [default: 1000 for dense search of documents, "
-    "else 100]",
-)
-@click.option(
-    "--run-out",
-    type=LocalPath(dir_okay=False),
-    help="Write the rankings to this file: a TREC run, or JSON Lines if the name ends in .jsonl.",
-)
+@takes(_RetrievalOptions)
 @partial(embedding_options, several=True)
-@html_option
-@quiet_option
+@shared("html", "quiet")
 @partial(format_option, more=CSV)
-def retrieval(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
+def retrieval(
+    paths: tuple[Path, ...], html: Path | None, quiet: bool, output: str, options: _RetrievalOptions, **embedding: Any
+) -> None:
     """Measure nDCG, recall, MRR and MAP of searches and runs.
 
     \b
@@ -168,33 +200,31 @@ def retrieval(html: Path | None, quiet: bool, output: str, **given: Any) -> None
 
     Scores are in per cent. Repeat an embedding option to compare its values: all combinations are evaluated and make
     one table.
-    """  # noqa: D301  as above
+    """
     from ragembed.evaluation.retrieval import parse_measures
 
     if html is not None:
         from ragembed.reports.page import check_output
 
         check_output(html)  # before anything is evaluated
-    embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
-    options = _RetrievalOptions(**given)
+    places = options.places(paths)
     measures = parse_measures(options.measures)
     if options.fit_fusion:
-        _fit_fusion(options, embedding, measures, html, output)
+        _fit_fusion(places, options, embedding, measures, html, output)
         return
     base = candidates(embedding, query_fit=None)
-    systems = _systems(options, base)
+    systems = _systems(places, options, base)
     _check_options_apply(options, systems, embedding)
-    judged = [_read(place, options, systems) for place in options.places]
+    judged = [_read(place, options, systems) for place in places]
     if options.run_out is not None:
         _check_run_out(options.run_out, systems, len(judged))
-    note: Note = _discard if quiet else _note
-    progress: Progress = SilentProgress() if quiet else StderrProgress()
+    progress = StderrProgress(quiet=quiet)
     rows: list[list[Row]] = []
-    for one, name in zip(judged, names([one.name for one in judged], options.places), strict=True):
-        for text in one.notes():
-            note(text)
+    for one, name in zip(judged, names([one.name for one in judged], places), strict=True):
+        if count := one.queries.unanswered:
+            progress.note(f"{one.name}: skipped {count:,} judged queries without a relevant document")
         keep = options.run_out is not None
-        measured = measure(one, systems, measures, options.depth, progress, note, keep_rankings=keep)
+        measured = measure(one, systems, measures, options.depth, progress, keep_rankings=keep)
         rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
     if options.compared:
         print_comparisons([(a, b) for a, b in rows], output, html)
@@ -203,71 +233,13 @@ def retrieval(html: Path | None, quiet: bool, output: str, **given: Any) -> None
     else:
         _print_configurations(rows, output, html)
     if options.run_out is not None:
-        _write(options.run_out, rows[0][0])
+        from ragembed.evaluation.runs import write_run
 
-
-@dataclass(frozen=True, slots=True)
-class _RetrievalOptions:
-    """The options except those for embedding and output."""
-
-    paths: tuple[Path, ...]
-    split: str | None
-    qrels: Path | None
-    corpus: Path | None
-    run_files: tuple[Path, ...]
-    store: Path | None
-    collections: str | None
-    mode: Mode | None
-    alpha: float | None
-    method: Method | None
-    feedback: float | None
-    fit_fusion: bool
-    compared: tuple[str, str] | None
-    measures: str
-    depth: int | None
-    run_out: Path | None
-
-    def __post_init__(self) -> None:
-        if self.qrels is not None and self.paths:
-            raise ConfigError(f"got judgements from both --qrels and {self.paths[0]}: give one of them")
-        if self.qrels is None and not self.paths:
-            raise click.UsageError("no judgements: give a BEIR folder, a file of judged queries, or --qrels")
-        if self.split is not None and not all(place.is_dir() for place in self.places):
-            raise ConfigError(f"--split {self.split} applies only to BEIR folders: leave it out")
-        if self.corpus is not None and any(place.is_dir() for place in self.places):
-            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents: leave it out")
-
-    @property
-    def places(self) -> tuple[Path, ...]:
-        """The files or folders with judgements."""
-        return self.paths if self.qrels is None else (self.qrels,)
-
-    @property
-    def fusion_options(self) -> dict[str, Any]:
-        """The settings of the fusion that are given as options."""
-        given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def search(self, default: Mode) -> SearchSettings:
-        """Return the search settings; ``default`` is the mode if none is given."""
-        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
-
-    def searched_store(self) -> Path | NamedStores | None:
-        """Return the stores to search: the given ones, or the nearest one for queries without documents."""
-        if self.collections is not None:
-            if self.store is not None:
-                raise click.UsageError("got both --store and --in: give one of them")
-            names = [name.strip() for name in self.collections.split(",")]
-            return NamedStores(self.collections, chosen_stores(names, collections_files()))
-        if self.store is not None or self.qrels is not None:
-            return self.store
-        alone = [path for path in self.paths if not has_documents(path, self.corpus)]
-        if alone and len(alone) < len(self.paths):
-            raise ConfigError(f"{alone[0]} has no documents, but other paths do: evaluate them in separate commands")
-        return choose_store(None) if alone else None
+        write_run(options.run_out, rows[0][0].measured.rankings or {}, rows[0][0].system.label)
 
 
 def _fit_fusion(
+    places: Sequence[Path],
     options: _RetrievalOptions,
     embedding: Mapping[str, Any],
     measures: Mapping[str, Measure],
@@ -277,26 +249,23 @@ def _fit_fusion(
     """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
     from ragembed.cli.evaluation.fit_fusion import fit_fusion
 
-    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
-    names = ("qrels", "corpus", *fixed, "mode", "alpha", "feedback", "run_out")
-    given = {fixed.get(name, name): getattr(options, name) for name in names} | dict(embedding) | {"html": html}
+    names = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
+    fields = ("qrels", "corpus", *names, "mode", "alpha", "feedback", "run_out")
+    given = {name: getattr(options, name) for name in fields} | dict(embedding) | {"html": html}
     for name, value in given.items():
         if value not in (None, ()):
-            option = name.replace("_file", "").replace("_", "-")
+            option = names.get(name, name).replace("_file", "").replace("_", "-")
             raise ConfigError(f"--{option} does not apply with --fit-fusion, which searches a store: leave it out")
-    if len(options.paths) != 1 or options.paths[0].is_dir():
-        got = ", ".join(map(shown_path, options.paths))
+    if len(places) != 1 or places[0].is_dir():
+        got = ", ".join(map(shown_path, places))
         raise ConfigError(f"--fit-fusion got {got}: expected one file of judged queries for a store")
-    store = choose_store(options.store)
-    judged = read_alone(options.paths[0], _SPLIT)
+    judged = read_alone(places[0], _SPLIT)
     if not judged.queries.queries:
-        raise ConfigError(
-            f"{options.paths[0]} has judgements but no queries: expected one JSON object with a query per line"
-        )
-    fit_fusion(judged, store, measures, options.depth, output)
+        raise ConfigError(f"{places[0]} has judgements but no queries: expected one JSON object with a query per line")
+    fit_fusion(judged, choose_store(options.store), measures, options.depth, output)
 
 
-def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
+def _systems(places: Sequence[Path], options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
     """Return the systems to evaluate: two if they are compared."""
     if options.run_files:
         taken = {
@@ -308,8 +277,10 @@ def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[Sy
         for name, value in taken.items():
             if value:
                 raise ConfigError(f"{name} does not apply with --run, which searches nothing: leave it out")
-        return runs(options.run_files)
-    store = options.searched_store()
+        short = [path.name for path in options.run_files]
+        distinct = len(set(short)) == len(short)
+        return [System(path.name if distinct else str(path), run=path) for path in options.run_files]
+    store = options.searched_store(places)
     if options.compared:
         if len(base) > 1:
             raise ConfigError(f"--compare takes one value of each embedding option: got {len(base)} combinations")
@@ -321,14 +292,13 @@ def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[Sy
             f"{options.qrels} has judgements but no queries: add the rankings to score with --run or --compare"
         )
     if store is not None:
-        return [
-            System(
-                str(store) if isinstance(store, NamedStores) else shown_path(store),
-                options.search("hybrid"),
-                store=store,
-            )
-        ]
-    return searches(base, options.search("dense"))
+        label = str(store) if isinstance(store, NamedStores) else shown_path(store)
+        return [System(label, options.search("hybrid"), store=store)]
+    search = options.search("dense")
+    if search.mode == "lexical":  # It needs no embedder.
+        return [System(search.mode, search)]
+    mode = "" if search.mode == "dense" else f", {search.mode}"
+    return [System(f"{name}{mode}", search, config) for name, config in base]
 
 
 def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
@@ -376,17 +346,3 @@ def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> N
         raise ConfigError("--run-out applies only to searches: a run is already a file")
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: the folder {path.parent} does not exist")
-
-
-def _write(path: Path, row: Row) -> None:
-    from ragembed.evaluation.runs import write_run
-
-    write_run(path, row.measured.rankings or {}, row.system.label)
-
-
-def _note(text: str) -> None:
-    say(f"note: {text}", err=True)
-
-
-def _discard(text: str) -> None:
-    """Print nothing."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
 
-from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
+from ragembed.cli.options import PlacePath, format_option, settings, shared
 from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import indexing_options
@@ -19,8 +19,11 @@ from ragembed.documents.places import Place
 from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import extra_of, is_installed
+from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.request import open_existing, stored_request
+from ragembed.indexes.storage.layout import file_path
 from ragembed.printable import readable_bytes
+from ragembed.version import install_command
 
 _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 
@@ -32,8 +35,8 @@ _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 )
 @click.option("--skipped", is_flag=True, help="List the files that would be skipped, with the reason for each.")
 @click.option("--summary", is_flag=True, help="Count the files by format, by what happens to them, and by reason.")
-@store_option
-@discovery_options
+@shared("store")
+@settings(IndexingOptions, "exclude", "include", "max_bytes", "hidden")
 @format_option
 def command(
     paths: tuple[Place, ...],
@@ -53,8 +56,8 @@ def command(
 
     Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in
     .gitignore and .ragembedignore files apply; those in a subfolder override those above it. The contents of files are
-    not read.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    not read; --summary names files of the store that have hardly any words.
+    """
     if sum((skipped, summary, explained is not None)) > 1:
         raise click.UsageError("got more than one of --skipped, --summary and --why: give one of them")
     where = choose_store(store)
@@ -68,7 +71,12 @@ def command(
             say(reason)
         return
     if summary:
-        _print_summary(discover(roots, options, pruned=True), output)
+        from ragembed.indexes.doctor.text_checks import files_without_words
+
+        with open_existing(where) as opened:
+            wordless = {} if opened is None else opened.read_database(files_without_words)
+        names = {shown_path(file_path(name, where)): share for name, share in wordless.items()}
+        _print_summary(discover(roots, options, pruned=True), names, output)
         return
     found = discover(roots, options, pruned=skipped)
     entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]
@@ -77,8 +85,8 @@ def command(
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
 
-def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
-    """Print the number and total size of the files of each format with the same outcome and reason."""
+def _print_summary(found: Iterable[FileCandidate], wordless: Mapping[str, float], output: str) -> None:
+    """Print the number and size of the files of each format with the same outcome, and the files without words."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sizes: Counter[tuple[str, str, str]] = Counter()
     for candidate in found:
@@ -91,7 +99,8 @@ def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
         for key in keys
         for kind, outcome, reason in [key]
     ]
-    if print_records({"summary": rows}, "summary", output):
+    named = [{"path": name, "share": round(share, 3)} for name, share in wordless.items()]
+    if print_records({"summary": rows, **({"without_words": named} if named else {})}, "summary", output):
         return
     cells = [("format", "files", "size", "outcome", "reason")]
     cells += [(key[0], f"{counts[key]:,}", readable_bytes(sizes[key]), *key[1:]) for key in keys]
@@ -99,6 +108,8 @@ def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
     for kind, number, size, outcome, reason in cells:
         line = f"{kind:<{widths[0]}}  {number:>{widths[1]}}  {size:>{widths[2]}}  {outcome:<{widths[3]}}  {reason}"
         say(line.rstrip())
+    for name, share in wordless.items():
+        say(f"{name}: {share:.0%} of its chunks have hardly any words; leave it out with --exclude")
 
 
 def _format(candidate: FileCandidate) -> str:
@@ -118,7 +129,7 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
         return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
     reader = named_reader(candidate.path.name)
     if reader is not None and reader.package is not None and not is_installed(reader.package):
-        return "skipped", f"pip install 'ragembed[{extra_of(reader.package)}]'"
+        return "skipped", install_command(extra_of(reader.package))
     missing = None if reader is None else missing_converter(reader.name)
     return ("read", "") if missing is None else ("skipped", missing)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 import textwrap
+import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +21,31 @@ from ragembed.cli.options import (
     EMBEDDING_OPTIONS,
     PlacePath,
     WritingCommand,
-    boilerplate_option,
-    device_option,
-    discovery_options,
     embedding_options,
     format_option,
     index_options,
-    reading_options,
     require_no,
-    store_option,
+    settings,
+    shared,
+    takes,
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
+from ragembed.config.fields import setting
 from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
+from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
+from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
 from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
 
-_LISTED = 20
-_ENGINES = ("processes", "ray")
 UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
     *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
     *("min_recall", "num_gpus", "poll"),
@@ -70,91 +73,89 @@ class IndexCommand(WritingCommand):
         formatter.write(f"\n{textwrap.fill(text, formatter.width, break_on_hyphens=False)}\n")
 
 
+@dataclass(frozen=True, slots=True)
+class _IndexRunOptions:
+    """The options of ``ragembed index`` that are not settings of the store."""
+
+    language: str | None = setting(
+        None,
+        "Language whose word endings lexical search ignores: english, none, or another Snowball language, such as "
+        "german.",
+        *("--language", "LANGUAGE"),
+        default="english",
+    )
+    workers: int | None = setting(
+        None,
+        "Write the stores of a collection in parallel with N workers; a new collection gets N stores.",
+        *("--workers", "N"),
+        default="no workers, only this process",
+        least=1,
+    )
+    engine: str | None = setting(
+        None,
+        "Where workers run: processes on this machine, or a Ray cluster.",
+        "--engine",
+        choices=("processes", "ray"),
+        default="processes",
+    )
+    address: str | None = setting(
+        None,
+        "Address of the Ray cluster, such as 10.0.0.1:6379.",
+        *("--address", "ADDRESS"),
+        default="$RAY_ADDRESS, else a local cluster",
+    )
+    num_gpus: float | None = setting(
+        None, "Number of GPUs per Ray worker; with 0.5, two workers share one.", "--num-gpus", "N", default="0", least=0
+    )
+    collection: str | None = setting(
+        None,
+        "Name of the collection that --workers makes, or of one to update. --store is the folder of its stores, by "
+        "default .ragembed-NAME.",
+        *("--collection", "NAME"),
+        default="with --workers, the name of this folder",
+    )
+    allow_empty: bool = setting(
+        False,
+        "Remove the files of a PATH that is missing or empty. By default they stay in the store, because the disk of "
+        "PATH may not be mounted.",
+        "--allow-empty",
+    )
+    reset_options: bool = setting(
+        False, "Forget the options saved in the store and use only those given now.", "--reset-options"
+    )
+    dry_run: bool = setting(
+        False,
+        "Count the files that would be added, changed and removed, and the tokens to encode, without changing the "
+        "store; --json lists the files.",
+        "--dry-run",
+    )
+    watch: bool = setting(False, "Then update the store whenever files change, until you press Ctrl-C.", "--watch")
+    poll: bool = setting(
+        False,
+        "With --watch, compare the files with the store every few seconds, as on network drives, whose changes the "
+        "operating system does not report.",
+        "--poll",
+    )
+    verbose: bool = setting(False, "Name each skipped file, with the reason.", "-v, --verbose")
+    quiet: bool = setting(False, "Print only errors, no progress, notes or summary.", "-q, --quiet")
+
+
 @click.command(name="index", cls=IndexCommand)
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
-@store_option
+@shared("store")
 @embedding_options
-@discovery_options
-@reading_options
-@boilerplate_option
+@settings(IndexingOptions)
 @index_options
-@click.option(
-    "--language",
-    metavar="LANGUAGE",
-    help="Language whose word endings lexical search ignores: english, none, or another Snowball language, such as "
-    "german.  [default: english]",
-)
-@device_option
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write the stores of a collection in parallel with N workers; a new collection gets N stores.  [default: no "
-    "workers, only this process]",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(_ENGINES),
-    help="Where workers run: processes on this machine, or a Ray cluster.  [default: processes]",
-)
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="Address of the Ray cluster, such as 10.0.0.1:6379.  [default: $RAY_ADDRESS, else a local cluster]",
-)
-@click.option(
-    "--num-gpus",
-    type=click.FloatRange(0),
-    metavar="N",
-    help="Number of GPUs per Ray worker; with 0.5, two workers share one.  [default: 0]",
-)
-@click.option(
-    "--collection",
-    metavar="NAME",
-    help="Name of the collection that --workers makes, or of one to update. --store is the folder of its stores, by "
-    "default .ragembed-NAME.  [default with --workers: the name of this folder]",
-)
-@click.option(
-    "--allow-empty",
-    is_flag=True,
-    help="Remove the files of a PATH that is missing or empty. By default they stay in the store, because the disk of "
-    "PATH may not be mounted.",
-)
-@click.option(
-    "--reset-options", is_flag=True, help="Forget the options saved in the store and use only those given now."
-)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Count the files that would be added, changed and removed, and the tokens to encode, without changing the "
-    "store; --json lists the files.",
-)
-@click.option("--watch", is_flag=True, help="Then update the store whenever files change, until you press Ctrl-C.")
-@click.option(
-    "--poll",
-    is_flag=True,
-    help="With --watch, compare the files with the store every few seconds, as on network drives, whose changes the "
-    "operating system does not report.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors, no progress, notes or summary.")
+@shared("device")
+@takes(_IndexRunOptions)
 @format_option
 def command(
     paths: tuple[Place, ...],
     store: Path | None,
     device: str | None,
-    language: str | None,
-    workers: int | None,
-    engine: str | None,
-    address: str | None,
-    num_gpus: float | None,
-    collection: str | None,
-    reset_options: bool,
-    dry_run: bool,
-    watch: bool,
-    poll: bool,
     wait_seconds: float,
-    quiet: bool,
     output: str,
+    options: _IndexRunOptions,
     **given: Any,
 ) -> None:
     """Index files and folders, or update a store.
@@ -170,44 +171,50 @@ def command(
 
     The first run creates the store and saves its options; later runs use them until you give new ones. An interrupted
     run continues with the next. Each of --workers writes a store of its own: search them with ragembed query --in NAME.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     context = click.get_current_context()
     confirm_models(context)
-    _require_watchable(context, watch=watch)
-    pool = _worker_pool(workers, engine, address, num_gpus)
-    known = None if pool is None and collection is None else _known_collection(collection, store)
-    where = choose_store(store) if known is None else known.folder
-    if known is not None and not known.stores and workers is None:
+    if options.watch:
+        require_no(_NOT_WATCHED, "--watch")
+    elif context.get_parameter_source("poll") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--poll applies only with --watch: add --watch")
+    pool = _worker_pool(options)
+    written = None if pool is None and options.collection is None else _collection_to_write(options.collection, store)
+    where = choose_store(store) if written is None else written.folder
+    if written is not None and not written.stores and options.workers is None:
         raise click.UsageError("a new collection needs --workers N: it gets a store for each worker")
-    progress = StderrProgress(quiet=quiet)
-    first = where if known is None else next(iter(known.stores.values()), where)
+    progress = StderrProgress(quiet=options.quiet)
+    first = where if written is None else next(iter(written.stores.values()), where)
     try:
         with open_existing(first, device) as opened:
             request = indexing_request(
-                where, opened, paths, given, reset=reset_options, device=device, language=language
+                where,
+                opened,
+                paths,
+                given,
+                reset=options.reset_options,
+                device=device,
+                language=options.language,
+                allow_empty=options.allow_empty,
             )
-            if watch:
-                from ragembed.cli.watching import watch_files
-
-                watch_files(request, progress, output, poll=poll, wait_seconds=wait_seconds)
+            if options.watch:
+                _watch(request, progress, output, poll=options.poll, wait_seconds=wait_seconds)
                 return
-            if known is not None:
-                report = _index_collection(known, request, workers, pool, progress, dry_run, wait_seconds)
-            else:
-                report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+            run = index_files if written is None else partial(_index_collection, written, options.workers, pool)
+            report = run(request, progress, dry_run=options.dry_run, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
         click.echo(f"interrupted: {_kept(progress, where, has_workers=pool is not None)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
-    if not quiet:
+    if not options.quiet:
         # Names of files are relative to the folder that holds a store.
-        _print_skipped(report, where if known is None else where / "1")
-    if not print_record(_as_dict(report), output) and not quiet:
+        _print_skipped(report, where if written is None else where / "1", verbose=options.verbose)
+    if not print_record(report.to_dict(), output) and not options.quiet:
         if report.picked is not None and report.check is not None:
             say_choice(report.picked, report.check)
-        say(_summary(report, dry_run=dry_run), err=True)
+        say(str(report), err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +227,7 @@ class _WrittenCollection:
     is_named: bool
 
 
-def _require_watchable(context: click.Context, *, watch: bool) -> None:
-    """Raise a usage error for options that do not go with ``--watch``, or without it."""
-    if watch:
-        require_no(_NOT_WATCHED, "--watch")
-    elif context.get_parameter_source("poll") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--poll applies only with --watch: add --watch")
-
-
-def _known_collection(name: str | None, folder: Path | None) -> _WrittenCollection:
+def _collection_to_write(name: str | None, folder: Path | None) -> _WrittenCollection:
     """Return the collection to write. Without a name, it has that of the folder, or of the working directory."""
     from ragembed.distributed.members import stores_in
 
@@ -255,11 +254,12 @@ def _known_collection(name: str | None, folder: Path | None) -> _WrittenCollecti
 
 
 def _index_collection(
-    known: _WrittenCollection,
-    request: IndexingRequest,
+    written: _WrittenCollection,
     workers: int | None,
     pool: WorkerPool | None,
+    request: IndexingRequest,
     progress: StderrProgress,
+    *,
     dry_run: bool,
     wait_seconds: float,
 ) -> IndexingReport:
@@ -267,38 +267,36 @@ def _index_collection(
     from ragembed.distributed.workers import ThisProcess
 
     pool = pool or ThisProcess()
-    if known.stores:
-        stores = list(known.stores.values())
+    if written.stores:
+        stores = list(written.stores.values())
         report = update_members(request, stores, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
     else:
         report = create_members(request, workers or 1, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
-    if not (known.is_named or dry_run):
-        stores_by_name = stores_in(known.folder)
-        add_stores(known.name, stores_by_name)
+    if not (written.is_named or dry_run):
+        stores_by_name = stores_in(written.folder)
+        add_stores(written.name, stores_by_name)
         report.scan.warnings.append(
-            f"{known.name}: {counted(len(stores_by_name), 'store')} in {shown_path(known.folder)}; search them with "
-            f"'ragembed query --in {known.name} QUERY'"
+            f"{written.name}: {counted(len(stores_by_name), 'store')} in {shown_path(written.folder)}; search them "
+            f"with 'ragembed query --in {written.name} QUERY'"
         )
     return report
 
 
-def _worker_pool(
-    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None
-) -> WorkerPool | None:
+def _worker_pool(options: _IndexRunOptions) -> WorkerPool | None:
     """Return the pool of workers, or None to use only this process; raise a usage error for conflicting options."""
-    if engine != "ray" and (address is not None or num_gpus is not None):
+    if options.engine != "ray" and (options.address is not None or options.num_gpus is not None):
         raise click.UsageError("--address and --num-gpus apply only to Ray: add --engine ray")
-    if engine == "ray":
+    if options.engine == "ray":
         from ragembed.distributed.ray_workers import RayWorkers
 
-        return RayWorkers(address, workers=workers, gpus=num_gpus or 0.0)
-    if workers is None:
-        if engine is not None:
+        return RayWorkers(options.address, workers=options.workers, gpus=options.num_gpus or 0.0)
+    if options.workers is None:
+        if options.engine is not None:
             raise click.UsageError("--engine processes applies only to worker processes: add --workers N")
         return None
     from ragembed.distributed.workers import ProcessWorkers
 
-    return ProcessWorkers(workers)
+    return ProcessWorkers(options.workers)
 
 
 def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
@@ -314,49 +312,63 @@ def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
     return f"{kept}; run the same command to continue"
 
 
-def _summary(report: IndexingReport, *, dry_run: bool) -> str:
-    """Return the line that is printed at the end."""
-    scan, chunks = report.scan, counted(report.chunks, "chunk")
-    if not dry_run:
-        chunks += f", {report.encoded:,} embedded{' on ' if report.devices else ''}{', '.join(report.devices)}"
-    elif report.requests is None:
-        chunks += f" to process, {counted(report.tokens or 0, 'token')} to encode"
-    else:
-        chunks += (
-            f" to process, about {counted(report.tokens or 0, 'token')} to send in "
-            f"{counted(report.requests, 'request')}: for the cost, multiply the tokens by the price of the provider"
-        )
-    return (
-        f"{'dry run: ' if dry_run else ''}files: {len(scan.added)} added, {len(scan.changed)} changed, "
-        f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
-        f"{report.seconds:.1f} s"
-    )
-
-
-def _print_skipped(report: IndexingReport, store: Path) -> None:
+def _print_skipped(report: IndexingReport, store: Path, *, verbose: bool) -> None:
+    """Print the warnings and a line with the numbers of skipped files, or with ``verbose`` a line for each."""
+    places: dict[str, list[str]] = {}
     for warning in report.scan.warnings:
-        say(f"note: {warning}", err=True)
-    for name, reason in list(report.scan.skipped.items())[:_LISTED]:
-        say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
-    if (more := len(report.scan.skipped) - _LISTED) > 0:
-        click.echo(f"skipped {counted(more, 'more file')}: list them with ragembed status --skipped", err=True)
+        place, colon, problem = warning.partition(": ")
+        places.setdefault(warning if verbose or not colon else problem, []).append(place)
+    for problem, names in places.items():
+        more = f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else ""
+        say(f"note: {problem}" if problem.startswith(names[0]) else f"note: {names[0]}{more}: {problem}", err=True)
+    if verbose:
+        for name, reason in report.scan.skipped.items():
+            say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
+    elif report.scan.skipped:
+        say(f"skipped {skip_counts(report.scan.skipped)} (-v, or ragembed status --skipped, names them)", err=True)
 
 
-def _as_dict(report: IndexingReport) -> dict[str, Any]:
-    scan = report.scan
-    return {
-        "added": scan.added,
-        "changed": scan.changed,
-        "removed": scan.removed,
-        "unchanged": scan.unchanged,
-        "skipped": [{"path": name, "reason": reason} for name, reason in scan.skipped.items()],
-        "warnings": scan.warnings,
-        "index": None if report.picked is None else report.picked.to_dict(),
-        "check": None if report.check is None else report.check.to_dict(),
-        "chunks": report.chunks,
-        "encoded": report.encoded,
-        "devices": list(report.devices),
-        "seconds": round(report.seconds, 3),
-        "stages": [asdict(stage) for stage in report.stages],
-        **({} if report.tokens is None else {"tokens": report.tokens, "requests": report.requests}),
-    }
+def _watch(request: IndexingRequest, progress: StderrProgress, output: str, *, poll: bool, wait_seconds: float) -> None:
+    """Index as ``request`` says, then update the store after each change of a file, until a signal ends the process."""
+    from ragembed.indexes.indexing.watch import Watcher
+
+    stop = threading.Event()
+
+    def terminate(_signal: int, _frame: object) -> None:
+        stop.set()
+        raise KeyboardInterrupt
+
+    def show(report: IndexingReport) -> None:
+        scan = report.scan
+        if not (scan.added or scan.changed or scan.removed):
+            return
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        whole = {"time": now, **report.to_dict()}
+        names = ("time", "added", "changed", "removed", "chunks", "encoded", "seconds")
+        if not print_record({name: whole[name] for name in names}, output if output == "text" else "jsonl"):
+            say(
+                f"{now}  {counted(len(scan.added), 'file')} added, {len(scan.changed):,} changed, "
+                f"{len(scan.removed):,} removed; {counted(report.chunks, 'chunk')}; {report.seconds:.1f} s"
+            )
+
+    watcher = Watcher(
+        request.store,
+        request.paths,
+        device=request.device,
+        opened=request.opened,
+        first_run=lambda: index_files(request, progress, wait_seconds=wait_seconds),
+        poll=poll,
+        progress=progress,
+        on_run=show,
+        on_note=lambda text: say(f"note: {text}", err=True),
+    )
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        watcher.run(stop)
+    except KeyboardInterrupt:
+        progress.finish()
+        if not stop.is_set():
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

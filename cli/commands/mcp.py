@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import serve_in_option, served_stores
+from ragembed.cli.options import in_option, served_stores
 from ragembed.cli.output import say
 from ragembed.extras import require
 from ragembed.printable import printable
@@ -26,7 +26,7 @@ _SECONDS = 10.0
     help="Folder of a store, and the name that agents use for it. Repeat it to serve several stores.  [default: "
     "$RAGEMBED_STORE, else the nearest .ragembed here or in a parent folder]",
 )
-@serve_in_option
+@in_option("Serve the stores of these collections")
 @click.option(
     "--http",
     "port",
@@ -75,7 +75,7 @@ def command(
 
     Agents can search, read the indexed text, and ask why a file is not found. They cannot change a store or read other
     files. The server ends when its input ends.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if client := installed or removed or printed:
         if port is not None or [installed, removed, printed].count(None) < 2:
             raise click.UsageError(

@@ -43,7 +43,7 @@ def command(names: tuple[str, ...], output: str) -> None:
     With ID or PATH, shows only these models, and more about each. --format jsonl leaves out the recommended models.
 
     The command reads configuration files. It does not load weights, and never uses the network.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     models = [describe_model(name) for name in names] if names else local_models()
     here = {model.name for model in models}
     value: dict[str, Any] = {"models": [_as_dict(model) for model in models]}

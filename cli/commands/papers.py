@@ -14,7 +14,7 @@ def command() -> None:
     \b
     ragembed papers train defsent-plus --dictionary glossary.tsv --model bert-base-uncased --out trained
     ragembed papers eval sts pairs.tsv --model trained
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 for each in (reproduce.command, train.command, tasks.command, train.reverse_dictionary):

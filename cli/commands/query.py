@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,33 +12,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import (
+    FilterOptions,
     PlacePath,
-    filter_options,
     format_option,
-    min_relevance_option,
-    mode_option,
-    refresh_option,
     require_no,
-    search_filter,
     setting_option,
-    store_option,
+    shared,
+    takes,
     with_number,
+    words_of,
 )
-from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
+from ragembed.cli.output import for_terminal, link, print_records, say, say_weak
 from ragembed.cli.project import apply_collection, confirm_models
-from ragembed.cli.searched import (
-    filter_notes,
-    in_option,
-    namer,
-    open_searched,
-    say_left_out,
-    say_notes,
-)
+from ragembed.cli.searched import ask, namer, open_searched, searched_options
+from ragembed.config.fields import setting
 from ragembed.documents.places import Place
 from ragembed.indexes import Fusion, Hit, RankingOptions
-from ragembed.indexes.search.fusion import Method
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import printable, printable_line
@@ -52,7 +42,7 @@ _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 _NOT_EXPLAINED = (
     *("alpha", "method", "feedback", "dedupe", "per_file", "mmr", "rerank", "rerank_depth", "min_relevance", "refresh"),
-    *("explain", "where", "globs"),
+    *("explain", "paths_only", "where", "globs", "match"),
 )
 """Parameters that ``--why`` does not use."""
 
@@ -69,81 +59,80 @@ class RankingCommand(click.Command):
         return rest
 
 
+@dataclass(frozen=True, slots=True)
+class _QueryRanking:
+    """The options that order and combine results."""
+
+    dedupe: bool = setting(
+        True, "Combine near-duplicates into one result, the one with the best score.", "--dedupe/--no-dedupe"
+    )
+    per_file: int | None = setting(
+        None, "Return at most N chunks per file.", "--per-file", "N", least=1, default="no limit"
+    )
+    mmr: float | None = setting(
+        None,
+        "Diversify the results (maximal marginal relevance), from 0 (most diverse) to 1 (order by score). LAMBDA is "
+        f"{_MMR_LAMBDA:g} if you leave it out.",
+        *(_MMR, "[LAMBDA]"),
+        default="off",
+        least=0.0,
+        most=1.0,
+    )
+    rerank: str | None = setting(
+        None,
+        "Cross-encoder model that reads the query with each of the best results and reorders them; needs "
+        "ragembed[torch].",
+        *("--rerank", "ID|PATH"),
+        default="off",
+    )
+    rerank_depth: int = setting(
+        RankingOptions().rerank_depth, "Number of results that --rerank reorders.", "--rerank-depth", "N", least=1
+    )
+
+
 @click.command(name="query", cls=RankingCommand)
-@click.argument("query")
+@click.argument("query", nargs=-1, required=True, metavar="QUERY...")
 @click.option(
     "-k", "count", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of results."
 )
-@mode_option
+@shared("mode")
 @setting_option(Fusion, "alpha", default=f"the store's, else {Fusion().alpha:g}")
 @setting_option(Fusion, "method", default=f"the store's, else {Fusion().method}")
 @setting_option(Fusion, "feedback", default=f"the store's, else {Fusion().feedback:g}")
-@click.option(
-    "--dedupe/--no-dedupe",
-    default=True,
-    show_default=True,
-    help="Combine near-duplicates into one result, the one with the best score.",
-)
-@click.option(
-    "--per-file", type=click.IntRange(1), metavar="N", help="Return at most N chunks per file.  [default: no limit]"
-)
-@click.option(
-    _MMR,
-    type=click.FloatRange(0.0, 1.0),
-    metavar="[LAMBDA]",
-    help="Diversify the results (maximal marginal relevance), from 0 (most diverse) to 1 (order by score). LAMBDA is "
-    f"{_MMR_LAMBDA:g} if you leave it out.  [default: off]",
-)
-@click.option(
-    "--rerank",
-    metavar="ID|PATH",
-    help="Cross-encoder model that reads the query with each of the best results and reorders them; needs "
-    "ragembed[torch].  [default: off]",
-)
-@click.option(
-    "--rerank-depth",
-    type=click.IntRange(1),
-    metavar="N",
-    default=RankingOptions().rerank_depth,
-    show_default=True,
-    help="Number of results that --rerank reorders.",
-)
-@min_relevance_option
-@refresh_option
+@takes(_QueryRanking)
+@shared("min_relevance", "refresh")
+@click.option("--files", "paths_only", is_flag=True, help="Print only the paths of the best files, one per line.")
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @click.option(
     "--why", type=PlacePath(), metavar="FILE", help="Explain why FILE is not among the results, and its rank."
 )
-@filter_options
-@store_option
-@in_option
+@takes(FilterOptions, "selection")
+@searched_options
 @format_option
 def command(
-    query: str,
+    query: tuple[str, ...],
     count: int,
     mode: Mode,
-    alpha: float | None,
-    method: Method | None,
-    feedback: float | None,
     min_relevance: float | None,
     refresh: bool,
+    paths_only: bool,
     explain: bool,
     why: Place | None,
-    where: str | None,
-    globs: tuple[str, ...],
     store: Path | None,
     collections: str | None,
     output: str,
-    rerank: str | None,
-    **ranking_values: Any,
+    options: _QueryRanking,
+    selection: FilterOptions,
+    **fusion: Any,
 ) -> None:
     """Search a store.
 
     \b
-    ragembed query "how are stores locked?"
+    ragembed query how are stores locked
     ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
-    ragembed query "release notes" -k 3 --where "ext = 'md'" --json
-    ragembed query "how are stores locked?" --why docs/reliability.md
+    ragembed query release notes -k 3 --where "ext = 'md'" --json
+    ragembed query lock timeout --match 'Error [0-9]+' --files
+    ragembed query how are stores locked --why docs/reliability.md
 
     Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
     query; the relevance, from 0 to 1, says how likely a result answers it. A result whose file was changed or deleted
@@ -154,58 +143,65 @@ def command(
     than in the results from other files.
 
     Exit status: 0 with results or --why, 1 without, 2 for an error, such as a FILE that is not in the store.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
-    if not query.strip():
-        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
+    """
+    text = words_of(query)
     if why is not None:
         from ragembed.cli.explain import explain_absence
 
         require_no(_NOT_EXPLAINED, "--why")
-        explain_absence(query, why, count, mode, store, collections, output)
+        explain_absence(text, why, count, mode, store, collections, output)
         return
-    condition = search_filter(where, globs)
-    given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
-    ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)
-    changes = {name: value for name, value in given.items() if value is not None}
+    if paths_only:
+        require_no(("per_file", "explain"), "--files")
+        options = replace(options, per_file=1)
+    reranker = None if options.rerank is None else CrossEncoderReranker(options.rerank)
+    steps = {name: value for name, value in asdict(options).items() if name != "rerank"}
+    ranking = RankingOptions(reranker=reranker, **steps)
+    settings: dict[str, Any] = {"where": selection.condition, "ranking": ranking, "min_relevance": min_relevance}
+    changes = {name: value for name, value in fusion.items() if value is not None}
     with open_searched(store, collections, refresh=refresh) as opened:
 
-        def run_query() -> tuple[list[Hit], list[FileState | None], list[Explanation], list[str], bool, str]:
-            fusion = replace(opened.fusion, **changes) if changes else None
-            settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
-            settings["min_relevance"] = min_relevance
-            explanations = opened.explain(query, count, mode, **settings) if explain else []
-            hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **settings)
-            noted = filter_notes(opened, condition)
-            return hits, opened.file_states(hits), explanations, noted, opened.unfinished, opened.language
+        def run_query() -> tuple[list[Hit], list[FileState | None], list[Explanation], str]:
+            if changes:
+                settings["fusion"] = replace(opened.fusion, **changes)
+            explanations = opened.explain(text, count, mode, **settings) if explain else []
+            hits = [each.hit for each in explanations] if explain else opened.search(text, count, mode, **settings)
+            return hits, opened.file_states(hits), explanations, opened.language
 
-        with collected_notes() as collected:
-            hits, states, explanations, noted, unfinished, language = opened.read(run_query)
-        being_written = unfinished and opened.being_written
-        notes = say_notes([*noted, *collected])
-        say_left_out(opened, mode)
+        (hits, states, explanations, language), notes = ask(opened, mode, settings["where"], run_query)
         name_file = namer(opened)
-    words = QueryWords(query, [hit.chunk.text for hit in hits], language)
+    words = QueryWords(text, [hit.chunk.text for hit in hits], language)
 
     numbered = enumerate(zip(hits, states, strict=True), 1)
     results = [hit_json(rank, hit, words, name_file, state) for rank, (hit, state) in numbered]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if not print_records({"query": query, "mode": mode, **notes, "results": results}, "results", output):
+    for result in results if output != "text" else ():
+        snippet = result.pop("snippet")
+        at = result["text"].find(snippet)
+        result["snippet_at"] = [at, at + len(snippet)]
+    about = {"query": text, "mode": mode, **notes}
+    if paths_only:
+        _print_files(about, results, states, output)
+    elif not print_records({**about, "results": results}, "results", output):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
-            _print_hit(result, words, coloured, state, explanation)
-            if explanation is not None:
-                from ragembed.cli.explain import explained
-
-                for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
-                    say(f"    {line}")
-                click.echo()
-    if unfinished:
-        say_unfinished(being_written=being_written)
+            _print_hit(result, words, coloured, state, explanation, name_file)
     say_weak(hit.relevance for hit in hits)
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
+
+
+def _print_files(
+    about: dict[str, Any], results: Sequence[dict[str, Any]], states: Sequence[FileState | None], output: str
+) -> None:
+    paths = {result["path"]: state for result, state in zip(results, states, strict=True) if result["path"]}
+    if not print_records({**about, "files": [{"path": path} for path in paths]}, "files", output):
+        for path, state in paths.items():
+            say(path)
+            if state is not None:
+                say(f"note: {path}: {state} since it was indexed", err=True)
 
 
 def _print_hit(
@@ -213,7 +209,8 @@ def _print_hit(
     words: QueryWords,
     coloured: bool,
     state: FileState | None,
-    explanation: Explanation | None = None,
+    explanation: Explanation | None,
+    name_file: Callable[[str, str | None], str],
 ) -> None:
     place = _place(result)
     above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
@@ -238,6 +235,12 @@ def _print_hit(
     if result["duplicates"]:
         click.echo("    " + _near_duplicates([_place(duplicate) for duplicate in result["duplicates"]]))
     click.echo()
+    if explanation is not None:
+        from ragembed.cli.explain import explained
+
+        for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
+            say(f"    {line}")
+        click.echo()
 
 
 def _near_duplicates(places: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ def command(
     Without options, fits the present post-processors on the documents that the store contains now. Run it when ragembed
     status --drift recommends it. If a run is interrupted, the store keeps its old fit, and the next run
     continues.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     steps = None if postprocess is None else postprocess_steps(postprocess)
     with warnings_as_notes():
         fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds)

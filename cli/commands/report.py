@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import EXISTING_FILE, LocalPath, format_option, quiet_option, store_option
+from ragembed.cli.options import EXISTING_FILE, LocalPath, format_option, shared
 from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.project import choose_store
 from ragembed.indexes import Store
@@ -38,8 +38,7 @@ from ragembed.progress import StderrProgress
     multiple=True,
     help="Add what ragembed eval or doctor printed to this file with --json. Can be repeated.",
 )
-@store_option
-@quiet_option
+@shared("store", "quiet")
 @format_option
 def command(
     file: Path,
@@ -59,7 +58,7 @@ def command(
     The file opens in a browser without a network. It shows the files and chunks of the store, a map of all chunks,
     clusters with their words, near-duplicates and boilerplate, token weights, drift, and the index. The file contains
     texts of the documents: share it only with people who may read them. Needs ragembed[papers].
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     from ragembed.reports.page import check_output, write_page
     from ragembed.reports.results import read_queries, read_results
     from ragembed.reports.store_report import report
@@ -87,7 +86,7 @@ def command(
     size, chunks = readable_bytes(len(page)), counted(len(data.points), "chunk")
     say(f"{file}: {size}, {chunks}, {counted(len(data.clusters), 'cluster')}")
     if made is not None and made.kept is not None:
-        measured = counted(made.measured, "vector")
+        measured = counted(len(made.laid_out), "vector")
         say(f"the map keeps {made.kept:.0%} of the 10 nearest neighbours, measured for {measured}")
     if data.queries:
         say(f"queries with weak matches: {data.weak:,} of {data.asked:,}")

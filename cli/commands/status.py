@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
-from ragembed.cli.project import choose_store, print_settings
+from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
+from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
+from ragembed.cli.settings_in_use import print_settings
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, IndexConfig, IndexingOptions, Store
+from ragembed.indexes.doctor.drift import DriftReport, Verdict, measure_drift
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
-from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.printable import readable_bytes
 
 _SETTINGS = ("all", "set")
 _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
+_EXTRACTION = (
+    *("layers", "revision", "trust_remote_code", "template", "query_template", "pooling", "modules", "normalize"),
+    *("truncate_dim", "special_tokens"),
+)
+"""Settings that are shown with the extractor if they differ from the defaults."""
+_EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
+"""The exit status for each verdict on drift."""
 
 
 @click.command(name="status")
@@ -78,7 +85,7 @@ def command(
 
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if sum((drift, skipped, boilerplate, settings is not None)) > 1:
         raise click.UsageError(
             "got more than one of --drift, --boilerplate, --settings and --skipped: give one of them"
@@ -92,7 +99,10 @@ def command(
         if collections is not None:
             raise click.UsageError("--boilerplate shows one store: name it with --store")
         with Store.open(choose_store(store)) as opened:
-            _print_boilerplate(opened.boilerplate(), output)
+            lines = opened.boilerplate()
+        if not print_records({"boilerplate": [line._asdict() for line in lines]}, "boilerplate", output):
+            for line in lines:
+                say(f"{line.files:>7,} {line.kind:<9} {line.line}")
         return
     if not drift:
         report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped))
@@ -104,234 +114,155 @@ def command(
 
 def _drift_of(stores: Mapping[str, Path], collections: str = "") -> StoreReport:
     """Return the report of stores with the same embedder."""
+    refit, again = "run ragembed refit", "delete the store and index again"
     if len(stores) == 1:
         [path] = stores.values()
         with Store.open(path) as store:
             report = measure_drift(store)
-        advice = _ADVICE[report.verdict]
     else:
         with Collection.open(stores) as together:
             report = measure_drift(together)
         refit = f"run ragembed collection refit {'NAME' if ',' in collections else collections}"
         again = f"delete the stores and index again, then {refit}"
-        advice = {"keep": _ADVICE["keep"], "refit": refit, "rebuild": again}[report.verdict]
-    return StoreReport(report.to_dict(), lambda: _print_drift(report, advice), EXIT[report.verdict])
+    advice = {"keep": "nothing to do", "refit": refit, "rebuild": again}[report.verdict]
+
+    def show() -> None:
+        for name, value in _drift_lines(report, advice):
+            say(f"{name:<15}{value}")
+        for note in report.notes:
+            say(f"note: {note}", err=True)
+
+    return StoreReport(report.to_dict(), show, _EXIT[report.verdict])
 
 
 def _examined(where: Path, *, skipped: bool) -> StoreReport:
     with Store.open(where) as opened:
         status, states = opened.read(lambda: (opened.status(), list(opened.stale_files().values())))
         status["stale"] = {"changed": states.count("changed"), "deleted": states.count("deleted")}
-        pending, being_written = pending_fit(opened), opened.being_written
+        pending, incomplete = pending_fit(opened), opened.incomplete
 
     def show() -> None:
         if skipped:
             for name, reason in status["skipped"].items():
                 say(f"{shown_path(file_path(name, where))}: {reason}")
             return
-        for name, value in _lines(status, pending):
+        for name, value in (*_contents(status), *_making(status, pending)):
             say(f"{name:<15}{value}")
-        if status["unfinished"]:
-            say_unfinished(being_written=being_written)
+        say_incomplete(incomplete)
 
     return StoreReport(status, show)
 
 
-def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
-    if not print_records({"boilerplate": [line._asdict() for line in lines]}, "boilerplate", output):
-        for line in lines:
-            say(f"{line.files:>7,} {line.kind:<9} {line.line}")
+def _contents(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and values: what the store has, and its index."""
+    yield "store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"
+    yield "files", f"{status['files']:,}, skipped {len(status['skipped']):,}"
+    stale = status["stale"]
+    if any(stale.values()):
+        changed = counted(stale["changed"], "file")
+        yield "stale", f"{changed} changed, {stale['deleted']:,} deleted since they were indexed; run ragembed index"
+    yield "chunks", f"{status['chunks']:,}"
+    repeated = status["boilerplate"]
+    if repeated["lines"]:
+        count = repeated["chunks_of_nothing_else"]
+        only = f"; {counted(count, 'chunk')} with nothing else" if count else ""
+        found = f"{counted(repeated['lines'], 'line')}, not searched in {counted(repeated['chunks'], 'chunk')}"
+        yield "boilerplate", found + only
+    yield "vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"
+    index = status["index"]
+    kinds = sorted({segment["kind"] for segment in status["segments"]})
+    wanted = IndexConfig.from_dict(index["wanted"])
+    requested = "" if wanted == IndexConfig() else f"; requested: {wanted.describe()}"
+    yield "index", f"{', '.join(kinds) or 'none'} in {counted(len(status['segments']), 'segment')}{requested}"
+    texts = status["detected_language"]
+    shown = ""
+    if texts is not None and texts["language"] is not None:
+        shown = f"; texts in {texts['language'].capitalize()}"
+        shown += "" if texts["is_read"] else ", which the model was not made for"
+    yield "language", status["language"] + shown
+    if index["check"] is not None:
+        yield "measured", IndexEvaluation.from_dict(index["check"]).describe()
+    if index["choice"] is not None:
+        choice = IndexSelection.from_dict(index["choice"])
+        yield from [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
+        yield from (*choice.describe(), ("built", choice.built_on))
+    yield "size", readable_bytes(status["bytes"])
 
 
-def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str, str]]:
-    """Return the names and values to print; ``pending`` says which post-processors are not fitted yet."""
+def _making(status: Mapping[str, Any], pending: str | None) -> Iterator[tuple[str, str]]:
+    """Yield names and values: the embedder, and the settings; ``pending`` says what is not fitted yet."""
     embedder = status["embedder"]
-    lines = [
-        ("store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"),
-        ("files", f"{status['files']:,}, skipped {len(status['skipped']):,}"),
-        *_stale(status["stale"]),
-        ("chunks", f"{status['chunks']:,}"),
-        *_boilerplate(status["boilerplate"]),
-        ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
-        ("index", _index(status)),
-        ("language", status["language"] + _texts(status["detected_language"])),
-        *_choice(status["index"]),
-        ("size", readable_bytes(status["bytes"])),
-        ("model", f"{embedder['model']}"),
-    ]
+    yield "model", f"{embedder['model']}"
     if embedder["kind"] == "ragembed":
-        config, fitted = embedder["config"], embedder["fitted_on"]
-        weights = config["weighting_corpus"] or counted(fitted["texts"], "chunk")
-        precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for queries")
-        external = is_external(embedder["model"])
-        own = [("extractor", _extractor(config)), ("weighting", f"{config['weighting']}, fitted on {weights}")]
-        shown = f"{config['max_tokens']} tokens"
-        lines += [
-            *([("prompts", _prompts(config))] if external else own),
-            ("postprocess", f"{', '.join(config['postprocess']) or 'none'}; {pending or _fit(config, fitted)}"),
-            ("window", f"{shown}, estimated") if external else ("precision", f"{precision}; {shown}"),
-        ]
-    lines.append(("fusion", _fusion(status["fusion"])))
-    lines.append(("relevance", _relevance(status)))
-    lines.append(("fingerprint", embedder["fingerprint"]))
-    if "part" in status:
-        stores = counted(status["part"]["stores"], "store")
-        lines.append(("part", f"one of {stores} that ragembed index --collection updates together"))
-    if status["indexing"]:
-        changed = _changed_options(status["indexing"]["options"])
-        lines.append(("paths", ", ".join(status["indexing"]["paths"])))
-        lines.append(("options", ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"))
-    return lines
-
-
-def _stale(count: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the line about files that are not as they were indexed, or nothing if there are none."""
-    if not any(count.values()):
-        return []
-    changed, deleted = counted(count["changed"], "file"), count["deleted"]
-    return [("stale", f"{changed} changed, {deleted:,} deleted since they were indexed; run ragembed index")]
-
-
-def _boilerplate(found: dict[str, int]) -> list[tuple[str, str]]:
-    """Return the line about boilerplate, or nothing if the store has none."""
-    if not found["lines"]:
-        return []
-    lines, chunks = counted(found["lines"], "line"), counted(found["chunks"], "chunk")
-    count = found["chunks_of_nothing_else"]
-    only = f"; {counted(count, 'chunk')} with nothing else" if count else ""
-    return [("boilerplate", f"{lines}, not searched in {chunks}{only}")]
-
-
-def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from the defaults, with lists as text."""
-    kept = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
-    defaults = {name: "" if value == () else value for name, value in IndexingOptions().to_dict().items()}
-    return {name: value for name, value in kept.items() if value != defaults[name]}
-
-
-def _extractor(config: dict[str, Any]) -> str:
-    """Return the extractor and those of its settings that differ from the defaults."""
-    settings = EmbedderConfig().to_dict()
-    named = (
-        *("layers", "revision", "trust_remote_code", "template", "query_template", "pooling", "modules", "normalize"),
-        *("truncate_dim", "special_tokens"),
-    )
-    changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
-    return ", ".join([config["extractor"], *changed])
-
-
-def _prompts(config: dict[str, Any]) -> str:
-    """Return the template of each side."""
-    queries = config["template"] if config["query_template"] is None else config["query_template"]
-    return "none" if config["template"] == queries == PLAIN else f"{config['template']}; for queries {queries}"
-
-
-def _fusion(fusion: dict[str, Any]) -> str:
+        yield from _embedding(embedder, pending)
+    fusion = status["fusion"]
     saved = "" if fusion == Fusion().to_dict() else " (saved in the store)"
-    return (
-        f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
-        f"{saved}"
-    )
-
-
-def _relevance(status: dict[str, Any]) -> str:
+    numbers = ", ".join(f"{name} {fusion[name]:g}" for name in ("alpha", "feedback", "hubness"))
+    yield "fusion", f"{fusion['method']}, {numbers}{saved}"
     fitted = status["relevance"]
     if fitted is not None:
-        return f"fitted on {fitted['pseudo_queries']:,} pseudo-queries of {counted(fitted['chunks'], 'chunk')}"
-    if status["embedder"]["kind"] != "ragembed":
-        return "not fitted: the vectors were not made by ragembed"
-    few = status["chunks"] < LEAST_CHUNKS
-    return f"not fitted: it needs {LEAST_CHUNKS} chunks or more" if few else "not fitted yet: run ragembed refit"
+        about = f"fitted on {fitted['pseudo_queries']:,} pseudo-queries of {counted(fitted['chunks'], 'chunk')}"
+    elif embedder["kind"] != "ragembed":
+        about = "not fitted: the vectors were not made by ragembed"
+    else:
+        few = f": it needs {LEAST_CHUNKS} chunks or more" if status["chunks"] < LEAST_CHUNKS else None
+        about = f"not fitted{few or ' yet: run ragembed refit'}"
+    yield "relevance", about
+    yield "fingerprint", embedder["fingerprint"]
+    if "part" in status:
+        stores = counted(status["part"]["stores"], "store")
+        yield "part", f"one of {stores} that ragembed index --collection updates together"
+    if status["indexing"]:
+        usual = IndexingOptions().to_dict()
+        options = status["indexing"]["options"]
+        changed = {name: value for name, value in options.items() if (value or None) != (usual[name] or None)}
+        texts = (f"{name}={','.join(value) if isinstance(value, list) else value}" for name, value in changed.items())
+        yield "paths", ", ".join(status["indexing"]["paths"])
+        yield "options", ", ".join(texts) or "defaults"
 
 
-def _texts(texts: dict[str, Any] | None) -> str:
-    """Return the language of the texts, if it was recognised, and whether the model was made for it."""
-    if texts is None or texts["language"] is None:
-        return ""
-    found = texts["language"].capitalize()
-    return f"; texts in {found}" + ("" if texts["is_read"] else ", which the model was not made for")
-
-
-def _index(status: dict[str, Any]) -> str:
-    kinds = sorted({segment["kind"] for segment in status["segments"]})
-    wanted = IndexConfig.from_dict(status["index"]["wanted"])
-    requested = "" if wanted == IndexConfig() else f"; requested: {wanted.describe()}"
-    return f"{', '.join(kinds) or 'none'} in {counted(len(status['segments']), 'segment')}{requested}"
-
-
-def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
-    measured = [] if index["check"] is None else [("measured", IndexEvaluation.from_dict(index["check"]).describe())]
-    if index["choice"] is None:
-        return measured
-    choice = IndexSelection.from_dict(index["choice"])
-    effort = [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
-    return [*measured, *effort, *choice.describe(), ("built", choice.built_on)]
-
-
-def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
+def _embedding(embedder: Mapping[str, Any], pending: str | None) -> Iterator[tuple[str, str]]:
+    """Yield how vectors are made: the settings that differ from the defaults, and what was fitted."""
+    config, fitted = embedder["config"], embedder["fitted_on"]
+    external = is_external(embedder["model"])
+    if external:
+        queries = config["template"] if config["query_template"] is None else config["query_template"]
+        plain = config["template"] == queries == PLAIN
+        yield "prompts", "none" if plain else f"{config['template']}; for queries {queries}"
+    else:
+        usual = EmbedderConfig().to_dict()
+        changed = [f"{name}={config[name]}" for name in _EXTRACTION if config[name] != usual[name]]
+        yield "extractor", ", ".join([config["extractor"], *changed])
+        weights = config["weighting_corpus"] or counted(fitted["texts"], "chunk")
+        yield "weighting", f"{config['weighting']}, fitted on {weights}"
+    fit = f"fitted on {config['postprocess_corpus'] or counted(fitted['documents'], 'chunk')}"
     if not set(config["postprocess"]) - {"normalize"}:
-        return "nothing to fit"
-    documents = config["postprocess_corpus"] or counted(fitted["documents"], "chunk")
-    if config["query_fit"] == "separate":
-        return f"fitted on {documents} and {fitted['pseudo_queries']:,} pseudo-queries"
-    return f"fitted on {documents}, the same for documents and queries"
+        fit = "nothing to fit"
+    elif config["query_fit"] == "separate":
+        fit += f" and {fitted['pseudo_queries']:,} pseudo-queries"
+    else:
+        fit += ", the same for documents and queries"
+    yield "postprocess", f"{', '.join(config['postprocess']) or 'none'}; {pending or fit}"
+    if external:
+        yield "window", f"{config['max_tokens']} tokens, estimated"
+    else:
+        precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for queries")
+        yield "precision", f"{precision}; {config['max_tokens']} tokens"
 
 
-EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
-"""The exit status for each verdict."""
-
-_ADVICE: Mapping[Verdict, str] = {
-    "keep": "nothing to do",
-    "refit": "run ragembed refit",
-    "rebuild": "delete the store and index again",
-}
-
-
-def _print_drift(report: DriftReport, advice: str) -> None:
-    for name, value in _drift_lines(report, advice):
-        say(f"{name:<15}{value}")
-    for note in report.notes:
-        say(f"note: {note}", err=True)
-
-
-def _drift_lines(report: DriftReport, advice: str) -> list[tuple[str, str]]:
-    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}")]
+def _drift_lines(report: DriftReport, advice: str) -> Iterator[tuple[str, str]]:
+    yield "verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}"
     changes = "" if report.added is None else f"; {report.added:,} added and {report.removed:,} removed since the fit"
-    lines.append(("vectors", f"{report.vectors:,}{changes}"))
-    if report.vocabulary is not None:
-        lines += _vocabulary(report.vocabulary, report)
+    yield "vectors", f"{report.vectors:,}{changes}"
+    if report.unseen is not None:
+        texts = counted(report.texts, "text")
+        yield "unseen tokens", f"{report.unseen:.1%} of the tokens of {texts} are new since the fit"
     if report.movers:
-        lines.append(("idf movers", ", ".join(_mover(mover) for mover in report.movers)))
+        movers = (f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}" for mover in report.movers)
+        yield "idf movers", ", ".join(movers)
     if report.weight_shift is not None:
-        lines.append(
-            ("token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens")
-        )
-    if report.unfitted is not None:
-        lines.append(("static vectors", f"{report.unfitted:.1%} of the tokens have no fitted vector"))
-    if report.mean_shift is not None:
-        lines.append(("mean shift", f"{report.mean_shift:.3f} times the spread of the vectors"))
+        yield "token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens"
     if report.overlap is not None:
         among = f"{report.queries:,} pseudo-queries in {report.searched:,} vectors"
         chance = f"{report.chance:.3f} expected by chance"
-        lines.append(("overlap@10", f"{report.overlap:.3f} with the results after a refit ({chance}), {among}"))
-    return lines
-
-
-def _vocabulary(found: Vocabulary, report: DriftReport) -> list[tuple[str, str]]:
-    where = "of the tokens in the added texts" if report.added else "of the tokens in all texts"
-    expected = f"{found.expected:.1%} expected from more texts of the same kind"
-    lines = [
-        ("counted", f"tokens of {counted(report.texts, 'text')}"),
-        ("unseen tokens", f"{found.unseen:.1%} {where} ({expected})"),
-    ]
-    for name, now, fitted in (
-        ("unknown tokens", found.unknown, found.unknown_fitted),
-        ("word pieces", found.pieces, found.pieces_fitted),
-    ):
-        if now is not None and fitted is not None:
-            lines.append((name, f"{now:.1%} {where} ({fitted:.1%} at the fit)"))
-    return lines
-
-
-def _mover(mover: IdfShift) -> str:
-    return f"{mover.token} {mover.fitted:.1f} → {mover.now:.1f}"
+        yield "overlap@10", f"{report.overlap:.3f} with the results after a refit ({chance}), {among}"

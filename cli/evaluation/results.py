@@ -80,11 +80,7 @@ def print_results(task: str, found: Sequence[Result], output: str, html: Path | 
         {"task": task, "collection": one.collection, "name": one.name, **one.scores, "config": one.config.to_dict()}
         for one in found
     ]
-    if output == "csv":
-        print_csv(csv_rows(found))
-    else:
-        _print(task, objects, output, _result_lines(found, terminal_width()))
-    _write_html(task, objects, html)
+    _emit(task, objects, csv_rows(found), _result_lines(found, terminal_width()), output, html)
 
 
 def _result_lines(found: Sequence[Result], width: int | None) -> Iterator[str]:
@@ -108,14 +104,21 @@ def _result_lines(found: Sequence[Result], width: int | None) -> Iterator[str]:
         yield from wrapped(line, width)
 
 
-def _print(task: str, objects: Sequence[Mapping[str, Any]], output: str, lines: Iterable[str]) -> None:
-    if output == "text":
+def _emit(
+    task: str,
+    objects: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    lines: Iterable[str],
+    output: str,
+    html: Path | None,
+) -> None:
+    """Print ``objects`` as JSON, ``rows`` as CSV or ``lines`` as text, and write the page ``html``, if given."""
+    if output == "csv":
+        print_csv(rows)
+    elif output == "text":
         click.echo(printable("\n".join(lines)))
     else:
         print_objects(task, objects, output)
-
-
-def _write_html(task: str, objects: Sequence[Mapping[str, Any]], html: Path | None) -> None:
     if html is not None:
         from ragembed.reports.page import write_page
         from ragembed.reports.results import evaluation_page
@@ -162,11 +165,8 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
         for row in rows
     ]
     objects = [{"task": _TASK, **record, **row.system.about()} for row, record in zip(rows, records, strict=True)]
-    if output == "csv":
-        print_csv(records)
-    else:
-        _print(_TASK, objects, output, _row_lines(rows, [record.get("difference_to_first") for record in records]))
-    _write_html(_TASK, objects, html)
+    lines = _row_lines(rows, [record.get("difference_to_first") for record in records])
+    _emit(_TASK, objects, records, lines, output, html)
 
 
 def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]:
@@ -198,20 +198,15 @@ def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path 
         first: Any = a.measured.score
         second: Any = b.measured.score
         compared.append((a, b, compare(first, second)))
-    objects = [_comparison_dict(*each) for each in compared]
-    if output == "csv":
-        print_csv(
-            [
-                {"collection": a.collection, "measure": name, "a": a.system.label, "b": b.system.label}
-                | asdict(difference)
-                | {"significant": difference.significant}
-                for a, b, differences in compared
-                for name, difference in differences.items()
-            ]
-        )
-    else:
-        _print(_TASK, objects, output, ["\n\n".join("\n".join(_comparison(*each)) for each in compared)])
-    _write_html(_TASK, objects, html)
+    records = [
+        {"collection": a.collection, "measure": name, "a": a.system.label, "b": b.system.label}
+        | asdict(difference)
+        | {"significant": difference.significant}
+        for a, b, differences in compared
+        for name, difference in differences.items()
+    ]
+    lines = ["\n\n".join("\n".join(_comparison(*each)) for each in compared)]
+    _emit(_TASK, [_comparison_dict(*each) for each in compared], records, lines, output, html)
 
 
 def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict[str, Any]:

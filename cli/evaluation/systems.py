@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -14,7 +14,7 @@ from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.progress import Progress
+from ragembed.progress import Progress, TrainingProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection
@@ -69,21 +69,6 @@ class System:
             "mode": self.search.mode,
             **({"fusion": fused} if self.search.mode == "hybrid" else {}),
         }
-
-
-def searches(named: Sequence[NamedConfig], search: SearchSettings) -> list[System]:
-    """Return one system per configuration, or a single one for lexical search, which needs no embedder."""
-    if search.mode == "lexical":
-        return [System(search.mode, search)]
-    mode = "" if search.mode == "dense" else f", {search.mode}"
-    return [System(f"{name}{mode}", search, config) for name, config in named]
-
-
-def runs(paths: Sequence[Path]) -> list[System]:
-    """Return one system per run file, named after the file."""
-    short = [path.name for path in paths]
-    distinct = len(set(short)) == len(short)
-    return [System(path.name if distinct else str(path), run=path) for path in paths]
 
 
 def parse_system(
@@ -190,12 +175,6 @@ class Judged:
     collection: RetrievalCollection | None = None
     known: frozenset[str] | None = None
 
-    def notes(self) -> Iterator[str]:
-        """Yield notes about the judgements."""
-        count = self.queries.unanswered
-        if count:
-            yield f"{self.name}: skipped {count:,} judged queries without a relevant document"
-
 
 def has_documents(path: Path, corpus: Path | None) -> bool:
     """Return whether documents come with the judged queries: always in a folder, optionally beside a file."""
@@ -245,16 +224,12 @@ def _name(path: Path) -> str:
     return path.absolute().name if path.is_dir() else path.stem
 
 
-Note = Callable[[str], None]
-
-
 def measure(
     judged: Judged,
     systems: Sequence[System],
     measures: Mapping[str, Measure],
     depth: int | None,
-    progress: Progress,
-    note: Note,
+    progress: TrainingProgress,
     *,
     keep_rankings: bool,
 ) -> list[Measured]:
@@ -266,7 +241,7 @@ def measure(
     found: dict[int, Measured] = {}
     for i, system in enumerate(systems):
         if system.run is not None:
-            found[i] = _of_run(judged, system.run, measures, note)
+            found[i] = _of_run(judged, system.run, measures, progress)
         elif system.store is not None and system.search is not None:
             found[i] = _of_store(judged, system.store, system.search, measures, depth)
     rest = [i for i in range(len(systems)) if i not in found]
@@ -280,7 +255,7 @@ def measure(
     return [found[i] for i in range(len(systems))]
 
 
-def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: Note) -> Measured:
+def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress: TrainingProgress) -> Measured:
     from ragembed.evaluation.inputs import listed
     from ragembed.evaluation.judgements import require_known
     from ragembed.evaluation.runs import read_run
@@ -297,7 +272,9 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
             f"{listed(rankings, 3)}"
         )
     if missing:
-        note(f"{run}: {len(missing):,} of {len(relevance):,} queries are missing and count as 0: {listed(missing)}")
+        progress.note(
+            f"{run}: {len(missing):,} of {len(relevance):,} queries are missing and count as 0: {listed(missing)}"
+        )
     return measured_rankings(rankings, relevance, measures)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import EXISTING_FILE, LocalPath, quiet_option
+from ragembed.cli.options import LocalPath, shared, takes
 from ragembed.cli.output import say, terminal_width
+from ragembed.config.fields import setting
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
 from ragembed.printable import printable
@@ -20,59 +22,50 @@ if TYPE_CHECKING:
 _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
 
 
+@dataclass(frozen=True, slots=True)
+class _ReproductionOptions:
+    """The options of ``ragembed papers reproduce``."""
+
+    tables: tuple[str, ...] = setting((), "Table to run, such as 4 or A1.", "--table", "N")
+    figures: tuple[str, ...] = setting((), "Figure to run, such as 5.", "--figure", "N")
+    data: Path | None = setting(
+        None,
+        "Folder with the collections. Without --table and --figure, the list says which ones are missing.",
+        "--data",
+        type=LocalPath(exists=True, file_okay=False),
+    )
+    model: str = setting(DEFAULT_MODEL, "Model to measure.", "--model", "ID|PATH")
+    out: Path | None = setting(
+        None,
+        "Folder for the CSV files, the pictures and the measurements, which a later run reuses.",
+        "--out",
+        default="reproduced/PAPER",
+        type=LocalPath(file_okay=False),
+    )
+    word_vectors: Path | None = setting(
+        None, "File with word vectors for the columns B2S and B2S-100.", "--word-vectors", "FILE"
+    )
+    runs: int = setting(
+        10, "Number of k-means runs to average, and of trainings of each DefSent+ model.", "--runs", "N", least=1
+    )
+    collections: tuple[str, ...] = setting((), "Measure only this collection.", "--collection", "NAME")
+    columns: tuple[str, ...] = setting((), "Measure only this column.", "--column", "NAME")
+    head_from: str | None = setting(
+        None, "Model whose head the trainings of DefSent+ use.", "--head-from", "ID|PATH", default="--model"
+    )
+    measured_only: bool = setting(
+        False, "Show only what earlier runs left in the output folder; measure nothing.", "--measured-only"
+    )
+    device: str | None = setting(
+        None, "Device: cpu, gpu:1, or auto (a GPU, else the CPU).", "--device", "DEVICE", default="auto"
+    )
+
+
 @click.command(name="reproduce")
 @click.argument("paper", type=click.Choice(_PAPERS))
-@click.option("--table", "tables", multiple=True, metavar="N", help="Table to run, such as 4 or A1. Can be repeated.")
-@click.option("--figure", "figures", multiple=True, metavar="N", help="Figure to run, such as 5. Can be repeated.")
-@click.option(
-    "--data",
-    type=LocalPath(exists=True, file_okay=False),
-    help="Folder with the collections. Without --table and --figure, the list says which ones are missing.",
-)
-@click.option("--model", metavar="ID|PATH", help=f"Model to measure.  [default: {DEFAULT_MODEL}]")
-@click.option(
-    "--out",
-    type=LocalPath(file_okay=False),
-    help="Folder for the CSV files, the pictures and the measurements, which a later run reuses.  [default: "
-    "reproduced/PAPER]",
-)
-@click.option("--word-vectors", type=EXISTING_FILE, help="File with word vectors for the columns B2S and B2S-100.")
-@click.option(
-    "--runs",
-    type=click.IntRange(1),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Number of k-means runs to average, and of trainings of each DefSent+ model.",
-)
-@click.option(
-    "--collection", "collections", multiple=True, metavar="NAME", help="Measure only this collection. Can be repeated."
-)
-@click.option("--column", "columns", multiple=True, metavar="NAME", help="Measure only this column. Can be repeated.")
-@click.option(
-    "--head-from", metavar="ID|PATH", help="Model whose head the trainings of DefSent+ use.  [default: --model]"
-)
-@click.option(
-    "--measured-only", is_flag=True, help="Show only what earlier runs left in the output folder; measure nothing."
-)
-@click.option("--device", metavar="DEVICE", help="Device: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]")
-@quiet_option
-def command(
-    paper: str,
-    tables: tuple[str, ...],
-    figures: tuple[str, ...],
-    data: Path | None,
-    model: str | None,
-    out: Path | None,
-    word_vectors: Path | None,
-    runs: int,
-    collections: tuple[str, ...],
-    columns: tuple[str, ...],
-    head_from: str | None,
-    measured_only: bool,
-    device: str | None,
-    quiet: bool,
-) -> None:
+@takes(_ReproductionOptions)
+@shared("quiet")
+def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
     """Run a table or figure of a paper beside the published numbers.
 
     \b
@@ -81,23 +74,31 @@ def command(
 
     Without --table and --figure, the command lists what it can run and which collections are missing. Each result is
     kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
     from ragembed.papers.reproduction.reproduction_run import Inputs, check_names
 
-    names = [*(f"table {number}" for number in tables), *(f"figure {number}" for number in figures)]
+    names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if not names:
-        _list(list(items(paper).values()), data)
+        _list(list(items(paper).values()), options.data)
         return
-    if data is None:
+    if options.data is None:
         raise ConfigError("no folder with collections: give it with --data")
-    check_names(collections)
+    check_names(options.collections)
     chosen = [find_item(paper, name) for name in names]
-    folder = out or Path("reproduced") / paper
-    name = model or DEFAULT_MODEL
-    measure = not measured_only
-    inputs = Inputs(data, folder, name, word_vectors, runs, collections, columns, device, head_from, measure)
+    inputs = Inputs(
+        options.data,
+        options.out or Path("reproduced") / paper,
+        options.model,
+        options.word_vectors,
+        options.runs,
+        options.collections,
+        options.columns,
+        options.device,
+        options.head_from,
+        not options.measured_only,
+    )
     with kept_states():
         for number, item in enumerate(chosen):
             if number:

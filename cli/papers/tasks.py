@@ -16,8 +16,7 @@ from ragembed.cli.options import (
     LocalPath,
     embedding_options,
     format_option,
-    html_option,
-    quiet_option,
+    shared,
     with_options,
 )
 from ragembed.cli.output import say, terminal_width
@@ -81,7 +80,7 @@ def command() -> None:
     ragembed papers eval sts pairs.tsv --preset minilm --preset t4
 
     Embedders are fitted on the texts of the collection, without its labels. ragembed eval evaluates search.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 def _task(
@@ -147,8 +146,7 @@ def _task(
         *([counts] if counted else []),
         *options.values(),
         plot_option,
-        html_option,
-        quiet_option,
+        shared("html", "quiet"),
         partial(format_option, more=CSV),
     )(evaluate_task)
     text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
@@ -240,7 +238,7 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
     classes, L/S the size of the largest class divided by that of the smallest. V is the size of the vocabulary, Len the
     mean number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
     tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     from ragembed.config.settings import DEFAULT_MODEL
     from ragembed.models.files import find_tokenizer
     from ragembed.models.tokenizer import TextTokenizer

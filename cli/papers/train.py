@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from ragembed.cli.options import (
-    EXISTING_FILE,
-    EXISTING_PATH,
-    LocalPath,
-    format_option,
-    quiet_option,
-    setting_option,
-    with_options,
-)
+from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option, setting_option, shared, takes, with_options
 from ragembed.cli.output import print_record, print_records, say
-from ragembed.config.fields import settings_of
+from ragembed.config.fields import setting
 from ragembed.papers.training.settings import (
     MAX_STEPS,
     PROMPT,
@@ -37,7 +30,6 @@ from ragembed.papers.training.settings import (
 from ragembed.printable import printable_line
 from ragembed.progress import StderrProgress
 
-_OPTIMIZER_OPTIONS = tuple(settings_of(OptimizerSettings))
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
 _POOLING = {
     "cls": "--pooling cls",
@@ -46,55 +38,57 @@ _POOLING = {
 }
 
 
-_material_options = with_options(
-    click.option(
-        "--dictionary",
-        "dictionaries",
+@dataclass(frozen=True, slots=True)
+class _DictionaryOptions:
+    """What a training on dictionaries reads and writes."""
+
+    dictionaries: tuple[Path, ...] = setting(
+        ...,
+        "Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of WordNet.",
+        *("--dictionary", "PATH"),
         type=EXISTING_PATH,
-        multiple=True,
-        required=True,
-        metavar="PATH",
-        help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
-        "WordNet. Can be repeated.",
-    ),
-    click.option(
-        "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
-    ),
-    click.option(
-        "--head-from",
-        metavar="ID|PATH",
-        help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
-        "masked words.  [default: --model]",
-    ),
-    click.option(
+    )
+    model: str = setting(..., "Hugging Face model id or folder of the model to train.", "--model", "ID|PATH")
+    head_from: str | None = setting(
+        None,
+        "Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for masked "
+        "words.",
+        *("--head-from", "ID|PATH"),
+        default="--model",
+    )
+    out: Path = setting(
+        ...,
+        "Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
         "--out",
-        required=True,
         type=LocalPath(),
-        help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
-    ),
-)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuringOptions:
+    """How a training on dictionaries is measured and shown, and where it runs."""
+
+    sentence_pairs: tuple[Path, ...] = setting(
+        (),
+        "TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the best run.",
+        *("--sts", "FILE"),
+    )
+    pictures: bool = setting(
+        False, "Draw the entry vectors of each step as a PNG file in the output folder.", "--pictures"
+    )
+    device: str | None = setting(
+        None,
+        "Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).",
+        *("--device", "DEVICE"),
+        default="auto",
+    )
 
 
 _training_options = with_options(
     *(setting_option(TrainingSettings, name, filled=True) for name in _RUN_OPTIONS),
-    *(setting_option(OptimizerSettings, name, filled=True) for name in _OPTIMIZER_OPTIONS),
-    click.option(
-        *("--sts", "sentence_pairs"),
-        type=EXISTING_FILE,
-        multiple=True,
-        metavar="FILE",
-        help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the best "
-        "run. Can be repeated.",
-    ),
-    click.option(
-        "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
-    ),
-    click.option(
-        "--device",
-        metavar="DEVICE",
-        help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
-    ),
-    quiet_option,
+    takes(OptimizerSettings, "optimizer"),
+    takes(_MeasuringOptions, "measuring"),
+    shared("quiet"),
     format_option,
 )
 """The options that both methods of dictionaries share."""
@@ -112,11 +106,11 @@ def command() -> None:
     The dictionary can be the glossary of your field. The result is a folder that you can pass to every --model option;
     b2s writes a word-vector file for --extractor words. If a training is interrupted, run the same command again: it
     continues and produces the same model.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
 
 
 @command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
-@_material_options
+@takes(_DictionaryOptions, "material")
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),
@@ -125,7 +119,10 @@ def command() -> None:
     "the model's family and size]",
 )
 @click.option(
-    "--steps", type=click.IntRange(1, MAX_STEPS), metavar="N", help="Number of training steps.  [default: the recipe's]"
+    *("--steps", "steps_of"),
+    type=click.IntRange(1, MAX_STEPS),
+    metavar="N",
+    help="Number of training steps.  [default: the recipe's]",
 )
 @click.option(
     "--combination",
@@ -154,13 +151,14 @@ def command() -> None:
 @_training_options
 def defsent_plus(
     recipe: str | None,
-    steps: int | None,
+    steps_of: int | None,
     combinations: tuple[str, ...],
     learning_rates: tuple[float, ...],
     ica: Ica | None,
     head: Head,
     quiet: bool,
     output: str,
+    material: _DictionaryOptions,
     **given: Any,
 ) -> None:
     """Train with DefSent+, for dictionaries with any entries.
@@ -171,20 +169,20 @@ def defsent_plus(
     The model learns to map each definition to the vector of the entry that it defines. The vector of an entry is the
     mean of the vectors of its definitions. Each step trains a new copy of the model; the best model of a step computes
     the entry vectors of the next step (progressive separate training).
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     chosen = tuple(_combination(each) for each in combinations)
     if recipe is None:
         from ragembed.models.files import find_model
 
-        recipe = recipe_for(find_model(given["model"]).folder)
+        recipe = recipe_for(find_model(material.model).folder)
         if not quiet:
             say(f"note: using the recipe {recipe}: choose another with --recipe", err=True)
-    settings = _settings_of(RECIPES[recipe].steps(steps, chosen, learning_rates, ica), given, head=head)
-    _train(settings, given, quiet, output)
+    steps = RECIPES[recipe].steps(steps_of, chosen, learning_rates, ica)
+    _train(material, steps, quiet, output, head=head, **given)
 
 
 @command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
-@_material_options
+@takes(_DictionaryOptions, "material")
 @click.option(
     "--pooling",
     type=click.Choice(get_args(Pooling)),
@@ -201,7 +199,9 @@ def defsent_plus(
     help="Learning rate of the first batch.",
 )
 @_training_options
-def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **given: Any) -> None:
+def defsent(
+    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _DictionaryOptions, **given: Any
+) -> None:
     """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
     \b
@@ -209,59 +209,39 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
 
     This is the older method. It uses only entries that are single tokens. The model learns to map each definition,
     through its frozen masked-language head, to the word embedding of the entry.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
-    _train(_settings_of((StepSettings(pooling, "words", learning_rate),), given), given, quiet, output)
+    """
+    _train(material, (StepSettings(pooling, "words", learning_rate),), quiet, output, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class _WordVectorOptions:
+    """What ``ragembed papers train b2s`` reads and writes."""
+
+    corpus: Path = setting(..., "Text file with one sentence per line; blank lines are skipped.", "--corpus", "FILE")
+    model: str = setting(
+        ..., "Hugging Face model id or folder of the encoder; it is not changed.", "--model", "ID|PATH"
+    )
+    out: Path = setting(
+        ...,
+        "Folder for the vectors: new, empty, or with an interrupted training, which then continues.",
+        "--out",
+        type=LocalPath(),
+    )
+    layers: str = setting(
+        "last",
+        "Hidden layers of the model to average: last, first+last, or numbers such as 1+6.",
+        *("--layers", "SPEC"),
+    )
+    pooling: str = setting("mean", "Tokens whose vectors make the vector of a text.", "--pooling", "NAME")
 
 
 @command.command(name="b2s", short_help="Train word vectors from the vectors of a model.")
-@click.option(
-    "--corpus",
-    type=EXISTING_FILE,
-    required=True,
-    metavar="FILE",
-    help="Text file with one sentence per line; blank lines are skipped.",
-)
-@click.option(
-    "--model",
-    required=True,
-    metavar="ID|PATH",
-    help="Hugging Face model id or folder of the encoder; it is not changed.",
-)
-@click.option(
-    "--out",
-    required=True,
-    type=LocalPath(),
-    help="Folder for the vectors: new, empty, or with an interrupted training, which then continues.",
-)
-@click.option(
-    "--layers",
-    metavar="SPEC",
-    default="last",
-    show_default=True,
-    help="Hidden layers of the model to average: last, first+last, or numbers such as 1+6.",
-)
-@click.option(
-    "--pooling",
-    metavar="NAME",
-    default="mean",
-    show_default=True,
-    help="Tokens whose vectors make the vector of a text.",
-)
-@with_options(*(setting_option(B2sSettings, name, filled=True) for name in settings_of(B2sSettings)))
+@takes(_WordVectorOptions)
+@takes(B2sSettings, "settings")
 @click.option("--device", metavar="DEVICE", help="Device of the encoder: cpu, gpu:1, or auto.  [default: auto]")
-@quiet_option
+@shared("quiet")
 @format_option
-def b2s(
-    corpus: Path,
-    model: str,
-    out: Path,
-    layers: str,
-    pooling: str,
-    device: str | None,
-    quiet: bool,
-    output: str,
-    **given: Any,
-) -> None:
+def b2s(device: str | None, quiet: bool, output: str, options: _WordVectorOptions, settings: B2sSettings) -> None:
     """Train word vectors from the contextual vectors of a model (B2S, X2Static).
 
     \b
@@ -270,18 +250,19 @@ def b2s(
 
     The vector of a word learns to predict the word from the vectors of the sentences that contain it. Encoding with the
     result needs no model.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
 
-    config = EmbedderConfig(model=model, layers=layers, pooling=pooling, weighting="uniform")
-    request = B2sRequest(corpus, config, out, B2sSettings(**given), device)
+    config = EmbedderConfig(model=options.model, layers=options.layers, pooling=options.pooling, weighting="uniform")
+    request = B2sRequest(options.corpus, config, options.out, settings, device)
     report = train_b2s(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
         losses = ", ".join(f"{loss:.2f}" for loss in report["losses"])
+        vectors = shlex.quote(str(options.out / report["vectors"]))
         click.echo(
             f"{report['words']:,} words of {report['dim']} dimensions, from {report['texts']:,} texts; loss: {losses}\n"
-            f"to use it: ragembed index PATH --extractor words --model {shlex.quote(str(out / report['vectors']))}"
+            f"to use it: ragembed index PATH --extractor words --model {vectors}"
         )
 
 
@@ -298,34 +279,32 @@ def _combination(value: str) -> tuple[Pooling, EntryKind]:
     )
 
 
-def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **more: Any) -> TrainingSettings:
-    """Return the training settings from the command line options."""
-    return TrainingSettings(
-        steps,
-        optimizer=OptimizerSettings(**{name: given[name] for name in _OPTIMIZER_OPTIONS}),
-        **{name: given[name] for name in _RUN_OPTIONS},
-        **more,
-    )
-
-
-def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
+def _train(
+    material: _DictionaryOptions,
+    steps: tuple[StepSettings, ...],
+    quiet: bool,
+    output: str,
+    *,
+    measuring: _MeasuringOptions,
+    single_words: bool = False,
+    **settings: Any,
+) -> None:
     from ragembed.papers.training import TrainingRequest, train_from_dictionary
 
-    out: Path = given["out"]
     request = TrainingRequest(
-        given["dictionaries"],
-        given["model"],
-        out,
-        settings,
-        given["sentence_pairs"],
-        given["pictures"],
-        given["device"],
-        head_from=given["head_from"],
-        single_words=given.get("single_words", False),
+        material.dictionaries,
+        material.model,
+        material.out,
+        TrainingSettings(steps, **settings),
+        measuring.sentence_pairs,
+        measuring.pictures,
+        measuring.device,
+        head_from=material.head_from,
+        single_words=single_words,
     )
     report = train_from_dictionary(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
-        click.echo("\n".join(map(printable_line, _report_lines(report, out))))
+        click.echo("\n".join(map(printable_line, _report_lines(report, material.out))))
 
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
@@ -417,7 +396,7 @@ def reverse_dictionary(
 
     MODEL is a folder that ragembed papers train has written. Prints the entries of its dictionary that fit TEXT best,
     each with its probability. Give either TEXT or --evaluate.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    """
     if (text is None) == (evaluate is None):
         raise click.UsageError("nothing to look up: give either TEXT or --evaluate DICTIONARY")
     from ragembed.papers.training import ReverseDictionary

@@ -6,25 +6,27 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ragembed.config.fields import settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import is_url, shown_path
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError, StoreError
 from ragembed.extractors.build import is_external
 from ragembed.extras import has_extra
-from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
+from ragembed.indexes.store import Store
 from ragembed.printable import printable_line
+from ragembed.version import install_command
 
 MOST_EXCLUDED = 10
 """Maximum number of patterns in one command."""
 
-_WITHOUT_OPTION = ("modules", "template_tokens", "biases", "max_tokens", "dtype", "pseudo_queries", "seed")
-"""Settings of an embedder that only a configuration file can give."""
 _LEFT_OPEN = (
     *("template", "query_template", "pooling", "modules", "normalize", "special_tokens", "truncate_dim", "weighting"),
     *("max_tokens", "dtype"),
@@ -49,31 +51,33 @@ class Commands:
         language: str = ENGLISH,
     ) -> None:
         self._store = store
-        self._roots = roots
-        self._options = options or IndexingOptions()
+        self.roots = roots
+        self.options = options
         self._config = config
         self._language = language
 
+    @classmethod
+    def of(cls, store: Store) -> Commands:
+        """Return the commands for an open store, whose settings may be damaged."""
+        request = store.last_request() or {}
+        options = IndexingOptions.from_dict(request["options"]) if request else None
+        try:
+            config = stored_config(store)
+        except (RagembedError, OSError):
+            config = None
+        return cls(store.path, request.get("paths", ()), options, config, store.language)
+
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""
-        return shlex.join(["ragembed", name, *arguments, *self._store_option()])
-
-    def _store_option(self) -> list[str]:
         try:
             is_default = choose_store(None).absolute() == self._store.absolute()
         except StoreError:
             is_default = False
-        return [] if is_default else ["--store", shown_path(self._store)]
+        return shlex.join(["ragembed", name, *arguments, *([] if is_default else ["--store", shown_path(self._store)])])
 
-    def models(self) -> str:
-        """Return the command that lists models."""
-        return "ragembed models"
-
-    def install(self, extra: str, then: str = "") -> str:
+    def install(self, extra: str, then: str) -> str:
         """Return the command that installs an extra, followed by ``then``, or only ``then`` if it is installed."""
-        if then and has_extra(extra):
-            return then
-        return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")
+        return then if has_extra(extra) else f"{install_command(extra)} && {then}"
 
     def remove(self, root: str) -> str:
         """Return the command that removes the files of a path that is missing or empty from the store."""
@@ -90,41 +94,39 @@ class Commands:
 
     def excluding_patterns(self, patterns: Sequence[str]) -> str:
         """Return the command that indexes again and skips what matches ``patterns``, besides what is skipped now."""
-        given = [*self._options.exclude, *patterns]
-        return self.run("index", *(part for pattern in given for part in ("--exclude", pattern)))
+        excluded = [*(self.options.exclude if self.options else ()), *patterns]
+        return self.run("index", *(part for pattern in excluded for part in ("--exclude", pattern)))
 
     def _patterns(self, name: str, sources: Mapping[str, object]) -> list[str]:
         """Return the pattern for a file, or nothing if no pattern matches it alone."""
-        above = [root for root in self._roots if root != name and is_below(name, root)]
-        if not above or name in self._roots or is_url(name) or printable_line(name) != name:
+        above = [root for root in self.roots if root != name and is_below(name, root)]
+        if not above or name in self.roots or is_url(name) or printable_line(name) != name:
             return []
-        below = self._below(name, max(above, key=len))
-        others = (posixpath.normpath(f"{root}/{below}") for root in self._roots if root not in above)
-        if any(other in sources for other in others):
-            return []
-        return ["/" + _SPECIAL.sub(r"\\\1", below)]
-
-    def _below(self, name: str, root: str) -> str:
-        """Return the path of a file relative to a folder; both are names in the store."""
-        folder, file = (str(file_path(each, self._store)).rstrip("/") for each in (root, name))
-        return Path(file).relative_to(folder).as_posix()
+        folder, file = (str(file_path(path, self._store)).rstrip("/") for path in (max(above, key=len), name))
+        below = Path(file).relative_to(folder).as_posix()
+        others = (posixpath.normpath(f"{root}/{below}") for root in self.roots if root not in above)
+        return [] if any(other in sources for other in others) else ["/" + _SPECIAL.sub(r"\\\1", below)]
 
     def again(self, **changes: Any) -> str:
         """Return the command that indexes the same files with the same settings into a new store beside this one.
 
         ``changes`` replace settings of the embedder, or ``language``; a new ``model`` keeps none of the others.
         """
-        paths = [shown_path(file_path(root, self._store)) for root in self._roots] or [shown_path(root_of(self._store))]
+        paths = [shown_path(file_path(root, self._store)) for root in self.roots] or [shown_path(root_of(self._store))]
         language = changes.pop("language", self._language)
         config = EmbedderConfig(**changes) if "model" in changes else self._requested()
-        words = ["ragembed", "index", *paths, "--store", shown_path(self._fresh())]
+        stores = (Path(f"{self._store.absolute()}-new{'' if number == 1 else f'-{number}'}") for number in count(1))
+        new = next(store for store in stores if not store.exists())
+        words = ["ragembed", "index", *paths, "--store", shown_path(new)]
         words += [] if language == ENGLISH else ["--language", language]
-        return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config)])
+        words += _words(self.options or IndexingOptions(), IndexingOptions())
+        return shlex.join([*words, *_words(config, EmbedderConfig.from_preset(DEFAULT_PRESET), joined=True)])
 
     def needs_file(self) -> tuple[str, ...]:
         """Return the settings that :meth:`again` cannot repeat, because they have no option."""
         config, default = self._requested(), EmbedderConfig.from_preset(DEFAULT_PRESET)
-        return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(default, name))
+        without = [name for name, about in settings_of(EmbedderConfig).items() if about.flag is None]
+        return tuple(name for name in without if getattr(config, name) != getattr(default, name))
 
     def _requested(self) -> EmbedderConfig:
         """Return settings that give the same embedder, and leave open as many as possible."""
@@ -134,55 +136,27 @@ class Commands:
         try:
             opened = config.replace(**{name: getattr(default, name) for name in _LEFT_OPEN})
             decided = Embedder(opened, download=False).resolved_config()
-            given = {name: getattr(config, name) for name in _LEFT_OPEN}
+            changed = {name: getattr(config, name) for name in _LEFT_OPEN}
             requested = opened.replace(
-                **{name: value for name, value in given.items() if getattr(decided, name) != value}
+                **{name: value for name, value in changed.items() if getattr(decided, name) != value}
             )
             return requested if Embedder(requested, download=False).resolved_config() == config else config
         except (RagembedError, OSError):
             return config
 
-    def _fresh(self) -> Path:
-        """Return a path beside the store that does not exist."""
-        wanted = Path(f"{self._store.absolute()}-new")
-        number = 2
-        while wanted.exists():
-            wanted, number = Path(f"{self._store.absolute()}-new-{number}"), number + 1
-        return wanted
 
-
-def _indexing_options(options: IndexingOptions) -> list[str]:
-    """Return the options of ``ragembed index`` that differ from the defaults."""
-    default, words = IndexingOptions(), []
-    for name, values in (
-        ("--exclude", options.exclude),
-        ("--include", options.include),
-        ("--text-column", options.text_columns),
-    ):
-        words += [part for value in values for part in (name, value)]
-    if options.max_bytes != default.max_bytes:
-        words += ["--max-size", str(options.max_bytes)]
-    if options.hidden:
-        words.append("--hidden")
-    for name, value, usual in (
-        ("--title-column", options.title_column, default.title_column),
-        ("--chunk-tokens", options.chunk_tokens, default.chunk_tokens),
-        ("--overlap", options.overlap, default.overlap),
-        ("--boilerplate", options.boilerplate, default.boilerplate),
-    ):
-        words += [] if value == usual else [name, str(value)]
-    return words
-
-
-def _embedding_options(config: EmbedderConfig) -> list[str]:
-    """Return the options of ``ragembed index`` that differ from the default preset."""
-    words, before = [], EmbedderConfig.from_preset(DEFAULT_PRESET).to_dict()
-    for field, value in config.to_dict().items():
-        if value == before[field] or field in _WITHOUT_OPTION:
+def _words(settings: object, default: object, *, joined: bool = False) -> list[str]:
+    """Return the options that differ from ``default``; a list is one option, ``joined``, or one option per value."""
+    words: list[str] = []
+    for name, about in settings_of(type(settings)).items():
+        value = getattr(settings, name)
+        if about.flag is None or value == getattr(default, name):
             continue
-        option = "--" + field.replace("_", "-")
+        on, _, off = about.flag.partition("/")
         if isinstance(value, bool):
-            words.append(option if value else option.replace("--", "--no-", 1))
+            words.append(on if value else off)
+        elif not isinstance(value, tuple):
+            words += [on, str(value)]
         else:
-            words += [option, (",".join(value) or "none") if isinstance(value, list) else str(value)]
+            words += [on, ",".join(value) or "none"] if joined else [word for part in value for word in (on, part)]
     return words

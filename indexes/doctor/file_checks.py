@@ -15,7 +15,7 @@ from ragembed.documents.readers.definitions import LANGUAGES, is_available
 from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.errors import ConfigError
 from ragembed.extras import has_extra
-from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
+from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, Severity, counted, examples
 from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
@@ -23,7 +23,7 @@ from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import KEEP, files_with_repeated_lines
 
-_EXTRA = re.compile(r"'ragembed\[([\w-]+)\]'")
+_EXTRA = re.compile(r"pip install .*\[([\w-]+)\]")
 _TOO_LARGE = "is over the limit"
 _GENERATED = "(the rule !"
 _EMPTY = "contains no text"
@@ -34,7 +34,7 @@ def check_files(exam: Examination) -> Iterator[Finding]:
     """Compare the indexed files with those on disk, as the next run of ``ragembed index`` would."""
     if exam.options is None:
         return  # The chunks were added as texts.
-    places = {root: file_path(root, exam.store.path) for root in exam.roots}
+    places = {root: file_path(root, exam.store.path) for root in exam.commands.roots}
     remote = [root for root, place in places.items() if isinstance(place, RemotePath)]
     if remote:
         exam.notes.append(f"remote files were not compared with the store: {', '.join(remote)}")
@@ -53,11 +53,15 @@ def _missing_path(exam: Examination, root: str, names: list[str]) -> Finding:
         f"{_shown(exam, root)} is missing or empty",
         f"Results still come from {counted(len(names), 'file')} of it. Mount its disk again, or remove the files from "
         "the store with the command.",
-        len(names),
-        len(names) / len(exam.sources),
-        examples([_shown(exam, name) for name in names]),
         exam.commands.remove(root),
+        *_about(exam, names),
     )
+
+
+def _about(exam: Examination, names: list[str]) -> tuple[int, float, tuple[str, ...]]:
+    """Return the number of files, their share of the files in the store, and the first of them."""
+    share = min(1.0, len(names) / max(len(exam.sources), 1))
+    return len(names), share, examples([_shown(exam, name) for name in names])
 
 
 def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> Iterator[Finding]:
@@ -71,11 +75,11 @@ def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> It
         exam.progress.start("comparing", "files", None)
         for candidate in scanner.waiting(paths, scan, exam.progress):
             name = scanner.name_of(candidate)
-            known = exam.sources.get(name)
+            source = exam.sources.get(name)
             scan.kept.add(name)
-            if known is None and name not in skipped:
+            if source is None and name not in skipped:
                 scan.added.append(name)
-            elif known is not None and (scanner.uses_other_reader(candidate, known) or _differs(candidate, known)):
+            elif source is not None and (scanner.uses_other_reader(candidate, source) or _differs(candidate, source)):
                 scan.changed.append(name)
             exam.progress.advance(1)
         scanner.finish(scan)
@@ -94,22 +98,20 @@ def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> It
             f"{len(scan.removed):,} removed",
             "Results show old texts, miss new files and name removed ones. Files that an updated reader reads "
             "differently count as changed.",
-            len(stale),
-            min(1.0, len(stale) / max(len(exam.sources), 1)),
-            examples([_shown(exam, name) for name in stale]),
             exam.commands.run("index"),
+            *_about(exam, stale),
         )
 
 
-def _differs(candidate: FileCandidate, known: SourceRecord) -> bool:
+def _differs(candidate: FileCandidate, source: SourceRecord) -> bool:
     """Return whether the content of a file with another time is not the indexed one; true if it cannot be read."""
-    if candidate.size != known.size:
+    if candidate.size != source.size:
         return True
     try:
         data, _ = candidate.read()
     except OSError:
         return True
-    return hashlib.sha256(data).hexdigest() != known.sha256
+    return hashlib.sha256(data).hexdigest() != source.sha256
 
 
 def check_skipped(exam: Examination) -> Iterator[Finding]:
@@ -142,10 +144,12 @@ def _group(name: str, reason: str) -> str:
 
 
 def _skipped(exam: Examination, group: str, names: list[str], share: float, shown: tuple[str, ...]) -> Finding:
-    files = counted(len(names), "file")
+    files, are = counted(len(names), "file"), _are(names)
     kind, _, extra = group.partition(":")
+    severity: Severity = "problem"
+    command = exam.commands.excluding(names, exam.sources)
     if kind == "missing-extra":
-        title = f"{files} {_are(names)} not read without the extra {extra!r}"
+        title = f"{files} {are} not read without the extra {extra!r}"
         detail = (
             "No search finds them. The extra is installed now: index again."
             if has_extra(extra)
@@ -153,35 +157,26 @@ def _skipped(exam: Examination, group: str, names: list[str], share: float, show
         )
         command = exam.commands.install(extra, exam.commands.run("index"))
     elif kind == "too-large":
-        title = f"{files} {_are(names)} larger than the limit"
+        title = f"{files} {are} larger than the limit"
         detail = "The command raises the limit to the largest of them."
         command = exam.commands.run("index", "--max-size", _size(exam, names))
     elif kind == "unread-format":
-        suffixes = Counter(PurePosixPath(name).suffix.lower() for name in names)
-        title = f"{files} {_are(names)} in a format that is not read"
+        severity, title = "hint", f"{files} {are} in a format that is not read"
         detail = "Convert them, as the reason says, or exclude them with the command."
-        patterns = [f"*{suffix}" for suffix, _ in suffixes.most_common() if suffix]
-        command = (
-            exam.commands.excluding_patterns(patterns) if patterns else exam.commands.excluding(names, exam.sources)
-        )
+        suffixes = Counter(PurePosixPath(name).suffix.lower() for name in names)
+        if patterns := [f"*{suffix}" for suffix, _ in suffixes.most_common() if suffix]:
+            command = exam.commands.excluding_patterns(patterns)
     elif kind == "empty":
-        title = f"{files} {_contain(names)} no text"
+        severity, title = "hint", f"{files} {'contains' if len(names) == 1 else 'contain'} no text"
         detail = "No search finds them. If that is right, exclude them with the command."
-        command = exam.commands.excluding(names, exam.sources)
     else:
         title = f"{files} cannot be read"
         detail = "Repair or convert them, as the reason says, and index again; or exclude them with the command."
-        command = exam.commands.excluding(names, exam.sources)
-    severity = "hint" if kind in ("unread-format", "empty") else "problem"
-    return Finding(kind, severity, title, detail, len(names), share, shown, command)  # type: ignore[arg-type]
+    return Finding(kind, severity, title, detail, command, len(names), share, shown)
 
 
 def _are(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _contain(names: list[str]) -> str:
-    return "contains" if len(names) == 1 else "contain"
 
 
 def _size(exam: Examination, names: list[str]) -> str:
@@ -218,10 +213,10 @@ def check_duplicate_files(exam: Examination) -> Iterator[Finding]:
             f"{counted(len(copies), 'file is a copy', 'files are copies')} of other files",
             "Copies take the places of other results where near-duplicates are not combined. The command excludes "
             "them.",
+            exam.commands.excluding([copy for copy, _ in copies], exam.sources),
             len(copies),
             len(copies) / len(exam.sources),
             examples([f"{_shown(exam, copy)} is a copy of {_shown(exam, name)}" for copy, name in copies]),
-            exam.commands.excluding([copy for copy, _ in copies], exam.sources),
         )
 
 
@@ -237,10 +232,8 @@ def check_boilerplate(exam: Examination) -> Iterator[Finding]:
             f"{counted(lines, 'line')} that many files repeat {'is' if lines == 1 else 'are'} searched",
             "Queries find licences, menus and footers instead of contents. The command leaves such lines out of "
             "search; results still show them.",
-            len(files),
-            len(files) / len(exam.sources),
-            examples([_shown(exam, name) for name in files]),
             exam.commands.run("index", "--boilerplate", "strip"),
+            *_about(exam, files),
         )
 
 
@@ -254,8 +247,6 @@ def check_code_extra(exam: Examination) -> Iterator[Finding]:
             "hint",
             f"{counted(len(code), 'file')} of source code {_are(code)} not divided at functions and classes",
             "Install the extra 'documents', and index again: chunks then contain whole definitions.",
-            len(code),
-            len(code) / len(exam.sources),
-            examples([_shown(exam, name) for name in code]),
             exam.commands.install("documents", exam.commands.run("index")),
+            *_about(exam, code),
         )

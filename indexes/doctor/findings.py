@@ -12,16 +12,15 @@ import numpy as np
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.indexing.request import IndexingOptions, stored_config
+from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord, VectorEncoder
-from ragembed.indexes.verify import Report
+from ragembed.indexes.writing.integrity import Part
 from ragembed.progress import Progress
 
 Severity = Literal["damage", "problem", "hint"]
-
 SEVERITIES: tuple[Severity, ...] = ("damage", "problem", "hint")
 """From worst to best."""
 
@@ -36,7 +35,7 @@ class Finding:
     Attributes
     ----------
     id : str
-        Name of the kind of finding, such as ``"stale"``; the page "Run the doctor" lists all of them.
+        Name of the kind of finding, such as ``"stale"``; the page "Check a store" lists all of them.
     severity : {"damage", "problem", "hint"}
         ``"damage"`` if the store is not as it was committed or cannot be used, ``"problem"`` if results are wrong,
         missing or worse than they could be, ``"hint"`` if you may leave it as it is.
@@ -44,14 +43,14 @@ class Finding:
         The finding in one line.
     detail : str
         Why it matters, and what to do.
+    command : str
+        The command that fixes it, for a shell in the present working directory.
     count : int
         Number of files, chunks, languages or reasons that the finding is about; ``examples`` lists the first.
     share : float
         Share of the store that the finding affects, from 0 to 1; estimated if the check reads a sample.
     examples : tuple of str
         Up to five of them; empty if they have no names.
-    command : str
-        The command that fixes it, for a shell in the present working directory.
 
     Examples
     --------
@@ -65,10 +64,10 @@ class Finding:
     severity: Severity
     title: str
     detail: str
-    count: int
-    share: float
-    examples: tuple[str, ...]
     command: str
+    count: int = 1
+    share: float = 1.0
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +139,15 @@ class Diagnosis:
         dict
             The fields, with an object for each finding and each check that could not run, and ``severity``.
         """
-        found = asdict(self)
-        lists = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
-        return {"severity": self.severity, **found, **lists}
+        fields = asdict(self)
+        lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
+        return {"severity": self.severity, **fields, **lists}
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
 
-        rows = [(each.title, each.severity, each.command) for each in self.findings]
+        rows = [(finding.title, finding.severity, finding.command) for finding in self.findings]
         return notebook_table(f"{len(rows):,} findings", ("Finding", "Severity", "Command"), rows)
-
-
-def by_effect(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return the findings by severity, then by share, largest first, then by name."""
-    return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -each.share, each.id, each.title)))
 
 
 class CannotCheckError(RagembedError):
@@ -166,14 +160,17 @@ class Examination:
 
     store: Store
     snapshot: Snapshot
-    report: Report
+    damaged: set[Part]
     embedder: VectorEncoder | None
     commands: Commands
-    roots: Sequence[str]
-    options: IndexingOptions | None
     sources: Mapping[str, SourceRecord]
     progress: Progress
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def options(self) -> IndexingOptions | None:
+        """The options of the last run of ``ragembed index``; None if the chunks were added as texts."""
+        return self.commands.options
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -185,13 +182,17 @@ class Examination:
         """Number of chunks in the store."""
         return catalog.count(self.connection, "chunks")
 
-    def own_embedder(self) -> Embedder:
-        """Return the embedder; raise :class:`CannotCheckError` if it is missing or another program's."""
+    def any_embedder(self) -> VectorEncoder:
+        """Return the embedder; raise :class:`CannotCheckError` if it cannot be loaded."""
         if self.embedder is None:
             raise CannotCheckError("the embedder of the store cannot be loaded")
-        if self.embedder.refittable is None:
+        return self.embedder
+
+    def own_embedder(self) -> Embedder:
+        """Return the embedder; raise :class:`CannotCheckError` if it is missing or another program's."""
+        if (own := self.any_embedder().refittable) is None:
             raise CannotCheckError("the vectors were not made by ragembed")
-        return self.embedder.refittable
+        return own
 
     def require_no_server(self, command: str) -> None:
         """Raise :class:`CannotCheckError` if the embedder sends texts to a server; ``command`` is how to allow that."""
@@ -201,21 +202,9 @@ class Examination:
     def spread_keys(self, count: int) -> list[int]:
         """Return the keys of up to ``count`` chunks, spread evenly over the store."""
         keys, _ = catalog.chunk_rows(self.connection)
-        if len(keys) <= count:
-            return list(keys.tolist())
-        return list(keys[np.linspace(0, len(keys) - 1, count).astype(np.int64)].tolist())
-
-
-def stored_settings(store: Store) -> tuple[Sequence[str], IndexingOptions | None, Commands]:
-    """Return the indexed paths, by name, the options of the last run, and the commands for a store."""
-    request = store.last_request()
-    roots = () if request is None else tuple(request["paths"])
-    options = None if request is None else IndexingOptions.from_dict(request["options"])
-    try:
-        config = stored_config(store)
-    except (RagembedError, OSError):
-        config = None
-    return roots, options, Commands(store.path, roots, options, config, store.language)
+        if len(keys) > count:
+            keys = keys[np.linspace(0, len(keys) - 1, count).astype(np.int64)]
+        return list(keys.tolist())
 
 
 def examples(names: Sequence[str]) -> tuple[str, ...]:

@@ -7,22 +7,21 @@ from collections.abc import Iterator
 
 from ragembed.extras import is_installed
 from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
+from ragembed.indexes.doctor.drift import measure_drift
+from ragembed.indexes.doctor.findings import Examination, Finding, counted, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.file_writing import MANY_TEXTS
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.verify import Part, Problem
+from ragembed.indexes.storage.transactions import free_pages
 from ragembed.indexes.writing.index_selection import check_index as measured_index
 from ragembed.indexes.writing.index_selection import degradation, needs_check
+from ragembed.indexes.writing.integrity import Part, Problem
+from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
 from ragembed.version import __version__
-
-UNUSED_ABOVE = 0.25
-"""Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
 
 SHRUNK = 2.0
 """A fit is reported if it counts more than this times the chunks of the store; growth of as much fits again."""
@@ -46,10 +45,9 @@ def damage(problems: list[Problem], commands: Commands, *, loaded: bool) -> Iter
             "the model does not give the vectors that it gave when the store was made",
             "Queries and documents no longer match. Restore the earlier version of the model or library, or index "
             "again with the command below, which makes a new store.",
-            len(changed),
-            1.0,
-            examples(changed),
             commands.again(),
+            len(changed),
+            examples=examples(changed),
         )
     elif changed:
         yield Finding(
@@ -57,10 +55,8 @@ def damage(problems: list[Problem], commands: Commands, *, loaded: bool) -> Iter
             "damage",
             "the model of the store cannot be loaded",
             "Only lexical search works. Restore the model; the command lists the models on this machine.",
-            1,
-            1.0,
-            examples(changed),
-            commands.models(),
+            "ragembed models",
+            examples=examples(changed),
         )
 
 
@@ -77,10 +73,9 @@ def damaged(messages: list[str], commands: Commands, *, lasting: bool) -> Findin
         "damage",
         f"the store is damaged: {counted(len(messages), 'problem')}",
         f"Searches can fail or return wrong results. {remedy}",
-        len(messages),
-        1.0,
-        examples(messages),
         commands.again() if lasting else commands.run("doctor", "--repair"),
+        len(messages),
+        examples=examples(messages),
     )
 
 
@@ -93,22 +88,15 @@ def check_version(exam: Examination) -> Iterator[Finding]:
             "problem",
             f"ragembed {made} made the store, and {__version__} is installed",
             "The older version reads the format, but may read and search documents differently.",
-            1,
-            1.0,
-            (),
             f"pip install --upgrade 'ragembed>={made}'",
         )
     analyzer = catalog.analyzer_config(exam.connection)
-    current = AnalyzerConfig.of_language(analyzer.language)
-    if analyzer != current:
+    if analyzer != AnalyzerConfig.of_language(analyzer.language):
         yield Finding(
             "version",
             "problem",
             "another version of the stemmer made the full-text index",
             "Stems of queries may differ from those of documents. The next run of index rebuilds the full-text index.",
-            1,
-            1.0,
-            (),
             exam.commands.run("index"),
         )
 
@@ -124,10 +112,7 @@ def check_run(exam: Examination) -> Iterator[Finding]:
             "interrupted",
             "problem",
             "the last indexing run was interrupted",
-            "Files are missing from the store. The next run continues it.",
-            1,
-            1.0,
-            (),
+            "Files or vectors are missing from the store. The next run continues it.",
             exam.commands.run("index"),
         )
 
@@ -142,44 +127,42 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "problem",
             "post-processors are not fitted yet",
             "Until they are fitted, search uses other vectors than the settings ask for.",
-            1,
-            1.0,
-            (pending,),
             exam.commands.run("index"),
+            examples=(pending,),
         )
     exam.require_no_server("ragembed status --drift")
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
-    read = [(report.texts, report.vectors, "text"), (report.searched, report.vectors, "vector")]
-    parts = [f"{some:,} of {counted(total, noun)}" for some, total, noun in read if 0 < some < total]
+    read = [(report.texts, "text"), (report.searched, "vector")]
+    parts = [f"{some:,} of {counted(report.vectors, noun)}" for some, noun in read if 0 < some < report.vectors]
     if parts:
         exam.notes.append(f"drift was measured on {' and '.join(parts)}")
-    outgrown = fitting.warn_if_outgrown(exam.store)
+    reasons = report.reasons or tuple(fitting.warn_if_outgrown(exam.store))
     if report.verdict == "refit":
         yield Finding(
             "drift",
             "problem",
             "the post-processors no longer suit the documents",
             "The documents have changed since the fit. A refit encodes no document again.",
-            len(report.reasons),
-            1.0 - (report.overlap or 0.0) / report.chance,
-            report.reasons,
             exam.commands.run("refit"),
+            len(reasons),
+            1.0 - (report.overlap or 0.0) / report.chance,
+            reasons,
         )
-    elif report.verdict == "rebuild" or outgrown:
+    elif reasons:
         yield Finding(
             "drift",
             "problem",
             "the token weights no longer suit the documents",
             "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
             f"store.{_by_file(exam.commands)}",
-            len(report.reasons or outgrown),
-            max(report.weight_shift or 0.0, report.unfitted or 0.0),
-            report.reasons or tuple(outgrown),
             exam.commands.again(),
+            len(reasons),
+            max(report.weight_shift or 0.0, report.unseen or 0.0),
+            reasons,
         )
-    else:
+    elif exam.chunks:
         yield from _shrunk(exam)
 
 
@@ -187,8 +170,6 @@ def _shrunk(exam: Examination) -> Iterator[Finding]:
     """Report a fit that counts more than twice the chunks of the store, as after an interrupted run or a deletion."""
     embedder = exam.own_embedder()
     fitted, steps = embedder.describe()["fitted_on"], embedder.config.postprocess
-    if not exam.chunks:
-        return
     if embedder.config.fits_tokens and fitted["texts"] > SHRUNK * exam.chunks:
         what, count, remedy = "token weights", fitted["texts"], f"makes a new store.{_by_file(exam.commands)}"
         command = exam.commands.again()
@@ -207,10 +188,9 @@ def _shrunk(exam: Examination) -> Iterator[Finding]:
         f"the {what} were fitted on {count:,} chunks, and the store has {exam.chunks:,}",
         "A run was interrupted, or files were removed since: the fit counts texts that the store does not have. The "
         f"command {remedy}",
+        command,
         count - exam.chunks,
         1.0 - exam.chunks / count,
-        (),
-        command,
     )
 
 
@@ -228,10 +208,8 @@ def check_relevance(exam: Examination) -> Iterator[Finding]:
             "hint",
             "the relevance of hits is not fitted",
             "Weak matches are not marked, and --min-relevance leaves nothing out.",
-            1,
-            0.0,
-            (),
             exam.commands.run("refit"),
+            share=0.0,
         )
 
 
@@ -245,23 +223,21 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         return
     evaluation = catalog.index_check(connection)
     if needs_check(connection, rows):
-        if exam.embedder is None:
-            raise CannotCheckError("the embedder of the store cannot be loaded")
+        embedder = exam.any_embedder()
         exam.require_no_server("ragembed doctor --repair")
         exam.progress.start("measuring the index", "queries", None)
-        evaluation = measured_index(exam.store.path, connection, exam.embedder, rows)
+        evaluation = measured_index(exam.store.path, connection, embedder, rows)
         exam.progress.finish()
     if evaluation is not None and (message := degradation(wanted, None, evaluation)) is not None:
-        found = evaluation.measurement.recall
+        recall = evaluation.measurement.recall
         yield Finding(
             "recall",
             "problem",
             "the index misses its target",
             "Dense search misses vectors, or is slower or larger than you allow.",
-            1,
-            0.0 if found is None else 1.0 - found.mean,
-            (message.partition(";")[0],),
             exam.commands.run("doctor", "--repair"),
+            share=0.0 if recall is None else 1.0 - recall.mean,
+            examples=(message.partition(";")[0],),
         )
     if wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss():
         yield _without_faiss(exam, rows, "each search reads every vector", problem=False)
@@ -273,10 +249,9 @@ def _without_faiss(exam: Examination, rows: int, effect: str, *, problem: bool) 
         "problem" if problem else "hint",
         "FAISS is not installed",
         f"Without it, {effect}.",
+        exam.commands.install("cpu", exam.commands.run("doctor", "--repair")),
         rows,
         1.0 if problem else 0.0,
-        (),
-        exam.commands.install("cpu", exam.commands.run("doctor", "--repair")),
     )
 
 
@@ -289,27 +264,24 @@ def check_speed(exam: Examination) -> Iterator[Finding]:
             "hint",
             "PyTorch is not installed",
             "The model runs with NumPy, which encodes documents more slowly. The vectors are the same.",
+            "pip install 'ragembed[torch]'",
             exam.chunks,
             0.0,
-            (),
-            exam.commands.install("torch"),
         )
 
 
 def check_space(exam: Examination) -> Iterator[Finding]:
-    """Find vectors that no chunk uses and free pages of the database."""
-    vectors, unused = (catalog.count(exam.connection, table) for table in ("vectors", "tombstones"))
-    free, pages = (exam.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
-    share = max(unused / max(vectors, 1), free / max(pages, 1))
-    if share > UNUSED_ABOVE:
+    """Find vectors that no chunk uses and free pages of the database; the next run of ``index`` also removes most."""
+    if (share := unused_share(exam.connection)) > UNUSED_ABOVE:
+        vectors, unused = (catalog.count(exam.connection, table) for table in ("vectors", "tombstones"))
+        free, pages = free_pages(exam.connection)
         yield Finding(
             "unused-space",
             "hint",
             f"{share:.0%} of the store is unused",
             f"{counted(unused, 'vector')} of {vectors:,} belong to no chunk, and {free:,} of {pages:,} pages of the "
             "database are free.",
+            exam.commands.run("doctor", "--repair"),
             unused,
             share,
-            (),
-            exam.commands.run("doctor", "--repair"),
         )

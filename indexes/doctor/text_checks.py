@@ -6,6 +6,7 @@ Each check reads a sample that is spread evenly over the store.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -17,11 +18,12 @@ import numpy as np
 from ragembed.documents.model import Block, Chunk
 from ragembed.documents.places import RemotePath, shown_path
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
+from ragembed.documents.readers.blobs import has_few_words
 from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
+from ragembed.indexes.doctor.findings import Examination, Finding, counted, examples
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog
@@ -37,6 +39,11 @@ COMPARED, NEIGHBOURS = 300, 8
 FILES_READ = 100
 """Number of files that are read again to find the tables and code in them."""
 
+TEXTS_READ, LEAST_TEXT = 20_000, 1_000
+"""Number of chunks whose words are counted, and characters of a file from which it is reported."""
+
+WORDLESS_ABOVE = 0.5
+"""Share of the chunks of a file without words from which it is reported."""
 FOREIGN_ABOVE = 0.05
 """Share of passages in a language that the model was not made for from which it is reported."""
 DUPLICATES_ABOVE = 0.1
@@ -62,33 +69,31 @@ _NOT_READ_AGAIN = ("pdf", "doc", "ppt", "csv", "jsonl")
 def check_language(exam: Examination) -> Iterator[Finding]:
     """Compare the languages of the texts with those of the model and of the stemmer."""
     embedder = exam.own_embedder()
-    found = _languages(exam)
-    total = found.total()
-    known = catalog.meta(exam.connection, "detected_language") or {}
-    if not total and known.get("language") is not None:
-        found, total = Counter({str(known["language"]): 1}), 1  # The texts are short: known from all of them together.
-    if not total:
+    languages = _languages(exam)
+    detected = (catalog.meta(exam.connection, "detected_language") or {}).get("language")
+    if not languages and detected is not None:
+        languages[str(detected)] = 1  # The texts are short: known from all of them together.
+    if not languages:
         return
-    stemmed = exam.store.language
-    main, count = found.most_common(1)[0]
+    total, stemmed = languages.total(), exam.store.language
+    main, count = languages.most_common(1)[0]
     other_endings = main != stemmed and main in STEMMED and count / total > 0.5
     language = main if other_endings else stemmed
-    unread = {} if embedder.is_remote else {each: n for each, n in found.items() if not _is_read(embedder, each)}
-    share = sum(unread.values()) / total
+    foreign = [name for name in languages if not (embedder.is_remote or _is_read(embedder, name))]
+    foreign.sort(key=lambda name: (-languages[name], name))
+    share = sum(languages[name] for name in foreign) / total
     if share > FOREIGN_ABOVE:
-        foreign = sorted(unread, key=lambda name: (-unread[name], name))
-        names = ", ".join(name.capitalize() for name in foreign)
         yield Finding(
             "language",
             "problem",
-            f"the model was not made for {names}",
+            f"the model was not made for {', '.join(name.capitalize() for name in foreign)}",
             f"Search finds the words of {share:.0%} of the texts, but often not their meaning. The command makes a new "
             "store with a multilingual model.",
-            len(unread),
-            share,
-            examples([f"{name.capitalize()}: {unread[name]:,} of {counted(total, 'passage')}" for name in foreign]),
             ("" if packed_weights() else f"{MULTILINGUAL_INSTALL} && ")
             + exam.commands.again(model=MULTILINGUAL_MODEL, language=language),
+            len(foreign),
+            share,
+            examples([f"{name.capitalize()}: {languages[name]:,} of {counted(total, 'passage')}" for name in foreign]),
         )
     if other_endings:
         yield Finding(
@@ -96,10 +101,9 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             "problem" if stemmed == ENGLISH else "hint",  # Otherwise somebody has chosen it.
             f"most texts are in {main.capitalize()}, and lexical search is set to {stemmed}",
             "Lexical and hybrid search miss other forms of the words of a query. The command makes a new store.",
+            exam.commands.again(language=language),
             count,
             count / total,
-            (),
-            exam.commands.again(language=language),
         )
 
 
@@ -109,22 +113,51 @@ def _is_read(embedder: Embedder, language: str) -> bool:
 
 def _languages(exam: Examination) -> Counter[str]:
     """Return the number of passages in each language, without those whose language is not recognised."""
-    found: Counter[str] = Counter()
+    languages: Counter[str] = Counter()
     starts = exam.spread_keys(PASSAGES)
     for start in starts:
         records = catalog.chunks_by_key(exam.connection, range(start, start + PASSAGE_CHUNKS))
         first = records[start].source
         language = main_language(record.chunk.text for record in records.values() if record.source == first)
-        found.update([] if language is None else [language])
+        languages.update([] if language is None else [language])
     if len(starts) < exam.chunks:
         exam.notes.append(f"languages were recognised in {len(starts):,} passages of {counted(exam.chunks, 'chunk')}")
-    return found
+    return languages
+
+
+def files_without_words(connection: sqlite3.Connection) -> dict[str, float]:
+    """Return the files most of whose chunks have hardly any words, with the share of these chunks, the worst first."""
+    step = max(1, -(-catalog.count(connection, "chunks") // TEXTS_READ))
+    lengths, wordless, chunks = Counter[str](), Counter[str](), Counter[str]()
+    for path, text in catalog.texts_of_files(connection, step):
+        lengths[path] += len(text) * step
+        chunks[path] += 1
+        wordless[path] += has_few_words(text)
+    shares = {path: count / chunks[path] for path, count in wordless.items() if lengths[path] >= LEAST_TEXT}
+    worst = sorted(shares, key=lambda path: (-shares[path] * chunks[path], path))
+    return {path: shares[path] for path in worst if shares[path] > WORDLESS_ABOVE}
+
+
+def check_words(exam: Examination) -> Iterator[Finding]:
+    """Find files that have encoded data, numbers or coordinates instead of words."""
+    names = list(files_without_words(exam.connection))
+    if names:
+        yield Finding(
+            "no-words",
+            "hint",
+            f"{counted(len(names), 'file has', 'files have')} hardly any words",
+            "Most of their chunks are encoded data, numbers or coordinates, which no query finds. They take memory and "
+            "time. If nobody searches them, exclude them with the command.",
+            exam.commands.excluding(names, exam.sources),
+            len(names),
+            len(names) / len(exam.sources),
+            examples([shown_path(file_path(name, exam.store.path)) for name in names]),
+        )
 
 
 def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
     """Estimate the share of chunks that nearly repeat another chunk, by comparing some with their neighbours."""
-    if exam.embedder is None:
-        raise CannotCheckError("the embedder of the store cannot be loaded")
+    exam.any_embedder()
     connection, keys = exam.connection, exam.spread_keys(COMPARED)
     row_of = catalog.rows_of_keys(connection, keys)
     rows = np.array(list(row_of.values()), dtype=np.int64)
@@ -135,10 +168,10 @@ def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
         records = catalog.chunks_by_key(connection, [key, *others.tolist()[: 2 * NEIGHBOURS]])
         own = records.pop(key)
         duplicates = NearDuplicates()
-        kept = [record for record in records.values() if duplicates.place(record.chunk.text) is None]
+        distinct = [record for record in records.values() if duplicates.place(record.chunk.text) is None]
         number = duplicates.place(own.chunk.text)
-        if number is not None and number < len(kept):
-            pairs.append((own.source or own.id, kept[number].source or kept[number].id))
+        if number is not None and number < len(distinct):
+            pairs.append((own.source or own.id, distinct[number].source or distinct[number].id))
     if len(keys) < exam.chunks:
         exam.notes.append(
             f"near-duplicates were counted among {len(keys):,} of {counted(exam.chunks, 'chunk')}, in their "
@@ -152,10 +185,10 @@ def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
             f"{share:.0%} of the chunks nearly repeat another chunk",
             "'ragembed query' combines them into one result unless you turn that off. In Python, pass "
             "RankingOptions(dedupe=True). The command shows an example.",
+            exam.commands.run("query", "--dedupe", "your query"),
             round(share * exam.chunks),
             share,
             examples(sorted({f"{one} and {other}" for one, other in pairs})),
-            exam.commands.run("query", "--dedupe", "your query"),
         )
 
 
@@ -194,7 +227,8 @@ def check_cuts(exam: Examination) -> Iterator[Finding]:
     if share <= CUT_ABOVE:
         return
     limit, room = exam.options.chunking(embedder.text_tokens).max_tokens, embedder.text_tokens
-    whole = sorted(length for length in cuts.lengths if length < room)
+    whole = sum(length < room for length in cuts.lengths)
+    command = exam.commands.run("index", "--chunk-tokens", str(room)) if room > limit and whole else "ragembed models"
     yield Finding(
         "cut-chunks",
         "hint",
@@ -202,14 +236,14 @@ def check_cuts(exam: Examination) -> Iterator[Finding]:
         f"Rows without their header, and parts of a function, are hard to find and to understand. Chunks have at most "
         f"{limit:,} tokens, and the model reads {room:,}. "
         + (
-            f"The command makes chunks long enough for {len(whole):,} of the {len(cuts.lengths):,} cut pieces."
+            f"The command makes chunks long enough for {whole:,} of the {len(cuts.lengths):,} cut pieces."
             if room > limit and whole
             else "The command lists models; one with a longer window makes longer chunks possible."
         ),
+        command,
         round(share * exam.chunks),
         share,
         examples(cuts.places),
-        exam.commands.run("index", "--chunk-tokens", str(room)) if room > limit and whole else exam.commands.models(),
     )
 
 

@@ -34,6 +34,7 @@ from ragembed.indexes.faiss_index.records import Budget, IndexConfig, Measuremen
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, codes_for, faiss, has_faiss, lists_for, parse_spec
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
+from ragembed.version import install_command
 
 LEAST_APPROXIMATE = 50_000
 """Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
@@ -55,7 +56,8 @@ LATENCY_SLACK = 5.0
 The real latency of an approximate index is known after it is built and tuned.
 """
 
-EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: pip install 'ragembed[cpu]'"
+EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: "
+"""The beginning of a reason; the command that installs FAISS follows."""
 
 _ID_BYTES, _LINK_BYTES = 8, 285
 _VISITED, _VISIT_NS, _RANDOM_NS_PER_BYTE = 1_000, 60.0, 0.2
@@ -356,7 +358,7 @@ def _reasons(
         was_built = best.spec.name == wanted.kind
         return (f"{wanted.kind} was requested" if was_built else f"an index of kind {beginning(wanted)}",)
     if not options:
-        return (EXACT_WITHOUT_FAISS,)
+        return (EXACT_WITHOUT_FAISS + install_command("cpu"),)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
     tried = [attempt.spec.name for attempt in attempts if attempt is not best]
@@ -381,7 +383,7 @@ def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, 
     rows, dim = shape
     hint = ""
     if not has_faiss():
-        hint = f"; {EXACT_WITHOUT_FAISS}"
+        hint = f"; {EXACT_WITHOUT_FAISS}{install_command('cpu')}"
     elif wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
         hint = (
             f", or request an approximate kind, as in --index hnsw (chosen only from {LEAST_APPROXIMATE:,} vectors on)"

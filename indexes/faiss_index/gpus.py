@@ -15,6 +15,7 @@ from ragembed.indexes.faiss_index.specs import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats
+from ragembed.version import install_command
 
 MOST_SELECTED = 2048
 """FAISS's limit on a GPU for the number of neighbours and for the number of lists to search."""
@@ -43,7 +44,7 @@ def choose_gpus(device: str) -> tuple[int, ...]:
     if device.startswith("gpu") and not visible:
         raise GpuError(
             f"device {device!r} is not available because FAISS sees no GPU: install its GPU build instead of faiss-cpu "
-            "(pip install 'ragembed[gpu]') and NVIDIA's driver, or choose cpu"
+            f"({install_command('gpu')}) and NVIDIA's driver, or choose cpu"
         )
     if device not in ("auto", "cpu") and not device.startswith("gpu"):
         raise ConfigError(f"unknown device {device!r}: expected auto, cpu, gpu, or GPU numbers such as gpu:0,2")

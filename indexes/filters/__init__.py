@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import globs, timestamps
 from ragembed.indexes.filters.dicts import parse_filter_dict
+from ragembed.indexes.filters.globs import limited_time
 from ragembed.indexes.filters.nodes import (
+    TEXT,
     And,
     Comparison,
     Contains,
@@ -27,12 +29,14 @@ from ragembed.indexes.filters.nodes import (
     Like,
     Not,
     Or,
+    Regex,
     shown,
 )
 from ragembed.indexes.filters.sql import to_sql
 from ragembed.indexes.filters.where import parse_where
 
 __all__ = [
+    "TEXT",
     "And",
     "Comparison",
     "Contains",
@@ -45,7 +49,9 @@ __all__ = [
     "Like",
     "Not",
     "Or",
+    "Regex",
     "Where",
+    "limited_time",
     "parse",
     "register",
     "to_sql",

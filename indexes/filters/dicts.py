@@ -20,6 +20,7 @@ from ragembed.indexes.filters.nodes import (
     Like,
     Not,
     Or,
+    Regex,
     any_of,
     equals,
     shown,
@@ -28,7 +29,7 @@ from ragembed.indexes.filters.nodes import (
 _DEEPEST = 100
 _LISTS = (list, tuple, set, frozenset)
 _JOINING = ("$and", "$or", "$not")
-_ON_TEXT = ("$contains", "$like", "$glob")
+_ON_TEXT = ("$contains", "$like", "$glob", "$regex")
 """Operators that test the text of the chunk if they stand in place of a field."""
 
 
@@ -37,8 +38,8 @@ def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangC
 
     Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. A dictionary
     without operators selects by a key of a value that is an object, as in ``{"author": {"name": "Ann"}}``. ``$id``
-    selects chunks by id. ``$contains``, ``$like`` and ``$glob`` in place of a field test the text of the chunk. Raises
-    :class:`ConfigError` for an invalid dictionary.
+    selects chunks by id. ``$contains``, ``$like``, ``$glob`` and ``$regex`` in place of a field test the text of the
+    chunk. Raises :class:`ConfigError` for an invalid dictionary.
     """
     return _filter(filter, 0)
 
@@ -192,4 +193,5 @@ _OPERATORS: Mapping[str, Callable[[Field, Any], Filter]] = {
     "$contains": _contains,
     "$like": Like,
     "$glob": Glob,
+    "$regex": Regex,
 }

@@ -1,4 +1,4 @@
-"""Paths and globs (patterns with wildcards for texts and paths), and the SQL functions that match them.
+"""Paths, globs (patterns with wildcards for texts and paths), regular expressions, and the SQL functions of them.
 
 ``*`` matches any characters, ``?`` one character, ``[a-z]`` one character of a set, ``[!a-z]`` one character outside a
 set. All other characters match themselves, with case. In paths, ``*`` and ``?`` match within one step of the path, and
@@ -16,16 +16,18 @@ import os
 import posixpath
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ragembed.documents.places import is_url
 from ragembed.errors import ConfigError
 
 # A "]" at the start of a class is a member of the class.
 _CLASS = re.compile(r"\[(?P<negated>[!^]?)(?P<members>\]?[^\]]*)(?P<end>\]?)")
+_REGEX_SECONDS = 0.5
 _RANGE = re.compile(r"(.)-(.)", re.DOTALL)
 
 _Step: TypeAlias = re.Pattern[str] | None  # None is "**"
@@ -66,6 +68,39 @@ def file_is_at(name: str, place: str, root: Path | None) -> bool:
 
 
 @lru_cache(maxsize=256)
+def regular_expression(pattern: str) -> Any:
+    """Return a compiled regular expression; raise :class:`ConfigError` for an invalid one."""
+    import regex  # unlike re, it can end a search that takes too long
+
+    try:
+        return regex.compile(pattern)
+    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            f"the regular expression {pattern[:60]!r} is invalid: {error}; write a backslash before a character that "
+            "stands for itself, as in \\("
+        ) from None
+
+
+def regex_matches(text: str, pattern: str) -> bool:
+    """Return whether a regular expression matches somewhere in a text; raise TimeoutError if that takes too long."""
+    return regular_expression(pattern).search(text, timeout=_REGEX_SECONDS) is not None
+
+
+@contextmanager
+def limited_time() -> Iterator[None]:
+    """Raise :class:`ConfigError` if a regular expression takes too long for a text in the body, which runs SQL."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "user-defined function" not in str(error):
+            raise
+        raise ConfigError(
+            f"the regular expression of the filter takes more than {_REGEX_SECONDS:g} s for the text of a chunk: leave "
+            "out repetitions inside repetitions, as in (a+)+"
+        ) from error
+
+
+@lru_cache(maxsize=256)
 def path_in_store(given: str, root: Path | None) -> str:
     """Return a path or glob that a user wrote in the form of the names in a store, which are relative to ``root``.
 
@@ -94,6 +129,7 @@ def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
     functions: Mapping[str, Callable[[str, str], bool]] = {
         "ragembed_glob": glob_matches,
         "ragembed_path_glob": path_glob_matches,
+        "ragembed_regex": regex_matches,
         "ragembed_file_glob": lambda name, pattern: file_glob_matches(name, pattern, root),
         "ragembed_file_at": lambda name, place: file_is_at(name, place, root),
     }

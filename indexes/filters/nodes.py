@@ -8,7 +8,7 @@ from dataclasses import field as attribute
 from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters.globs import check_glob
+from ragembed.indexes.filters.globs import check_glob, regular_expression
 from ragembed.indexes.filters.timestamps import nanoseconds
 from ragembed.metadata_values import plain_value
 
@@ -145,6 +145,18 @@ class Glob:
 
 
 @dataclass(frozen=True, slots=True)
+class Regex:
+    """The field is a string in which the regular expression ``pattern`` matches somewhere."""
+
+    field: Field
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _check_pattern(self.field, self.pattern)
+        regular_expression(self.pattern)
+
+
+@dataclass(frozen=True, slots=True)
 class Exists:
     """The field exists and is not null; with ``filled``, nor is it an empty string or list."""
 
@@ -180,7 +192,7 @@ class Not:
     operand: Filter
 
 
-Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Exists
+Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Regex | Exists
 Filter: TypeAlias = Leaf | Ids | And | Or | Not
 
 

@@ -22,6 +22,7 @@ from ragembed.indexes.filters.nodes import (
     Like,
     Not,
     Or,
+    Regex,
     shown,
 )
 from ragembed.indexes.filters.sql import metadata_rows, to_sql
@@ -76,7 +77,7 @@ def _leaves(node: Filter, *, negated: bool = False) -> Iterator[Leaf]:
     elif isinstance(node, (And, Or)):
         for operand in node.operands:
             yield from _leaves(operand, negated=negated)
-    elif isinstance(node, (Comparison, In, Contains, Like, Glob)) or (
+    elif isinstance(node, (Comparison, In, Contains, Like, Glob, Regex)) or (
         isinstance(node, Exists) and not (negated or node.filled)
     ):
         yield node
@@ -111,7 +112,7 @@ def _note_on_path(connection: sqlite3.Connection, leaf: Leaf) -> str | None:
     has_files = connection.execute("SELECT 1 FROM sources LIMIT 1").fetchone() is not None
     if not has_files or isinstance(leaf, Exists) or _matches(connection, leaf):
         return None
-    if isinstance(leaf, (Glob, Like)):
+    if isinstance(leaf, (Glob, Like, Regex)):
         return f"no indexed file has a path like {shown(leaf.pattern)}{_folder(connection, leaf.pattern)}"
     if isinstance(leaf, In):
         return f"no indexed file has one of the paths {', '.join(shown(value) for value in leaf.values[:3])}"
@@ -142,7 +143,7 @@ def _possible(leaf: Leaf) -> list[str]:
     """Return the kinds of values that can meet a condition."""
     if isinstance(leaf, In):
         return sorted({_COMPARED[kind] for kind in leaf.types})
-    if isinstance(leaf, (Like, Glob)):
+    if isinstance(leaf, (Like, Glob, Regex)):
         return ["strings"]
     if isinstance(leaf, Contains):
         return ["lists", "strings"] if leaf.type == "string" else ["lists"]

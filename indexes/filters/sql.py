@@ -29,6 +29,7 @@ from ragembed.indexes.filters.nodes import (
     Like,
     Not,
     Or,
+    Regex,
     Scalar,
 )
 from ragembed.indexes.filters.timestamps import days_around, moment_key, nanoseconds
@@ -334,6 +335,8 @@ def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
         return _Sql(f"instr({expression}, ?) > 0", (node.value,))
     if isinstance(node, Like):
         return _Sql(f"{expression} LIKE ?", (node.pattern,))
+    if isinstance(node, Regex):
+        return _Sql(f"ragembed_regex(CAST({expression} AS BLOB), ?)", (node.pattern,))
     function = "ragembed_path_glob" if node.is_path else "ragembed_glob"
     return _Sql(f"{function}(CAST({expression} AS BLOB), ?)", (node.pattern,))
 

@@ -130,6 +130,11 @@ def _check_kind(field: Field, *values: object) -> None:
             )
 
 
+def _require_no_size(field: Field) -> None:
+    if field.property_name == "size":
+        raise ConfigError("size is a number of bytes: expected a comparison, as in size > 1000000")
+
+
 class _ConditionParser:
     """A recursive descent parser; NOT binds tighter than AND, and AND tighter than OR."""
 
@@ -171,6 +176,8 @@ class _ConditionParser:
         return found
 
     def _on_field(self) -> Filter:
+        if self._next.kind in ("string", "number") and self._tokens[self._at + 1].is_any("in", "not"):
+            return self._element()
         field = self._field()
         operator = self._next
         if self._accept("is"):
@@ -182,6 +189,19 @@ class _ConditionParser:
             return self._comparison(field, operator)
         negated = self._accept("not")
         found = self._worded(field)
+        return Not(found) if negated else found
+
+    def _element(self) -> Filter:
+        """Parse ``'value' IN field``, which is ``field CONTAINS 'value'``."""
+        begin, value = self._next, self._value(self._next)
+        negated = self._accept("not")
+        if not self._accept("in"):
+            raise self._unexpected("IN", "write it as 'value' NOT IN field")
+        field = self._field()
+        with _located(begin):
+            _require_no_size(field)
+            _check_kind(field, value)
+        found = Contains(field, value)
         return Not(found) if negated else found
 
     def _comparison(self, field: Field, operator: _ConditionToken) -> Filter:
@@ -209,8 +229,7 @@ class _ConditionParser:
             if word.text == "in":
                 _check_kind(field, *values)
                 return any_of(field, values)
-            if field.property_name == "size":
-                raise ConfigError("size is a number of bytes: expected a comparison, as in size > 1000000")
+            _require_no_size(field)
             if word.text == "contains":
                 _check_kind(field, *values)
                 return Contains(field, values[0])

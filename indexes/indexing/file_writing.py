@@ -1,8 +1,7 @@
-"""Write chunked files into a store: encode their texts, commit them in parts, and remove files that are gone."""
+"""Write chunked files into a store: commit their words, remove files that are gone, and encode texts without vector."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.progress import Progress
 from ragembed.resources import give_back
 from ragembed.types import Floats
+from ragembed.version import install_command
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
@@ -40,81 +40,47 @@ def write_files(
     progress: Progress,
     written: Mapping[str, SourceRecord] = MappingProxyType({}),
 ) -> tuple[int, tuple[str, ...]]:
-    """Encode and commit ``files``, and make the other changes of ``scan`` and ``plan``.
+    """Commit the words of ``files``, and the other changes of ``scan`` and ``plan``; then encode what has no vector.
 
     Batches of files that are ``written`` already, by name, are left out. Return the number of texts that the model
-    encoded, and PyTorch's names of the devices that did.
+    encoded, also of an interrupted run before, and PyTorch's names of the devices that did.
     """
     if files.lines or plan.again:
         writer.set_meta({"unfinished": True})
     writer.keep_lines(plan.uncounted)
-    encoder = RunEncoder(store.embedder)
-    encoded = 0
-    progress.start("embedding", "chunks", files.chunks)
+    progress.start("reading words", "chunks", files.chunks)
     stripped = ((source, strip_all(plan.stripper, source, chunks)) for source, chunks in files)
     for batch in grouped(stripped, lambda file: len(file[1]), BATCH):
-        texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
-        if all(written.get(source.path) == source for source, _ in batch):
-            progress.advance(len(texts))
-            continue
-        commit, before = _FileCommits(writer, files, batch), writer.last_segment()
-        new = writer.stage(texts, progress.advance, encode=encoder.parts, saved=commit)
-        progress.advance(len(texts) - new)
-        encoded += new
-        writer.merge_since(before, BATCH)
-        writer.merge()
+        if not all(written.get(source.path) == source for source, _ in batch):
+            _commit_words(writer, files, batch)
+        progress.advance(sum(len(chunks) for _, chunks in batch))
     # Remove files last: a moved file is searchable at any moment.
     writer.commit(removed_sources=scan.removed)
-    progress.finish()
     writer.touch_sources(scan.touched)
     writer.set_skipped(scan.skipped, scan.roots)
-    encoded += _write_stripped(store, writer, plan, encoder, progress)
+    changed = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)
+    for group in grouped(changed, len, BATCH):
+        writer.search_by([record for records in group for record in records])
+    if (lines := plan.lines()) != plan.before:
+        writer.keep_boilerplate(lines)
+    progress.finish()
+    writer.refresh_postings(progress)
+    encoder = RunEncoder(store.embedder)
+    encoded = writer.encode_waiting(encoder.parts, progress)
+    writer.merge()
     return encoded, encoder.devices if encoded else ()
 
 
-def _write_stripped(
-    store: Store, writer: StoreWriter, plan: StrippingPlan, encoder: RunEncoder, progress: Progress
-) -> int:
-    """Update the searchable text in unchanged files if boilerplate changed; return the number of encoded texts."""
-    encoded = 0
-    progress.start("embedding", "chunks", None)
-    files = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)
-    for group in grouped(files, len, BATCH):
-        batch = [record for records in group for record in records]
-        texts = [record.chunk.embedded_text for record in batch]
-        encoded += writer.stage(texts, progress.advance, encode=encoder.parts)
-        writer.search_by(batch)
-        writer.merge()
-    progress.finish()
-    if (lines := plan.lines()) != plan.before:
-        writer.keep_boilerplate(lines)
-    return encoded
-
-
-class _FileCommits:
-    """Commits the files of a batch as soon as all of their chunks have vectors."""
-
-    def __init__(
-        self, writer: StoreWriter, files: ChunkedFiles, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]
-    ) -> None:
-        self._writer = writer
-        self._lines = files.lines
-        self._waiting = deque(batch)
-        self._committed = 0
-
-    def __call__(self, saved: int) -> None:
-        """Commit the files whose chunks are among the first ``saved`` chunks of the batch."""
-        files = []
-        while self._waiting and self._committed + len(self._waiting[0][1]) <= saved:
-            files.append(self._waiting.popleft())
-            self._committed += len(files[-1][1])
-        records = [
-            ChunkRecord(chunk_id, chunk, source.path)
-            for source, chunks in files
-            for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
-        ]
-        lines = {source.path: self._lines[source.path][1] for source, _ in files}
-        self._writer.commit(chunks=records, sources=[source for source, _ in files], lines=lines)
+def _commit_words(
+    writer: StoreWriter, files: ChunkedFiles, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]
+) -> None:
+    records = [
+        ChunkRecord(chunk_id, chunk, source.path)
+        for source, chunks in batch
+        for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
+    ]
+    lines = {source.path: files.lines[source.path][1] for source, _ in batch}
+    writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
 
 
 class RunEncoder:
@@ -166,4 +132,4 @@ def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
         return []
     if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
         return []
-    return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
+    return [f"the model ran with NumPy; PyTorch is faster: {install_command('torch')}"]

@@ -9,15 +9,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
@@ -27,17 +29,17 @@ from ragembed.errors import ConfigError, RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.baseline import Baseline
+from ragembed.indexes.storage.fit_queries import joined
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
-from ragembed.postprocess.moments import Moments
 from ragembed.progress import Progress
 from ragembed.types import Floats, Halves
 
 OpenedStore: TypeAlias = tuple[Store, StoreWriter]
+HashesOf: TypeAlias = Callable[[Sequence[int]], Mapping[int, bytes]]
 
 MIN_FIT = 32
 """Minimum number of vectors for fitting post-processors: fewer vectors do not represent a corpus."""
@@ -89,24 +91,14 @@ def finish_store(
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """An embedder that was fitted on stores. ``queries`` are the pseudo-queries with known raw vectors, if any.
-
-    ``moments`` are those of the raw vectors that it was fitted on, or None if they come from several stores.
-    """
+    """An embedder that was fitted on stores. ``queries`` are the pseudo-queries with known raw vectors, if any."""
 
     embedder: Embedder
     queries: PseudoQueries | None = None
-    moments: Moments | None = None
 
     def adopt(self, writer: StoreWriter, progress: Progress, meta: Mapping[str, object] | None = None) -> None:
         """Make a store use the embedder, and save the JSON values ``meta`` with it."""
-        moments = self.moments
-        if moments is None and len(raw := sample_raw(writer.live_raw(), self.embedder.config.seed)):
-            moments = Moments.of(raw)
-        baseline = None
-        if moments is not None:
-            baseline = Baseline(writer.last_row(), writer.live_vectors(), moments, self.queries)
-        writer.adopt(self.embedder, progress, meta, baseline)
+        writer.adopt(self.embedder, progress, meta, self.queries)
 
 
 def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
@@ -121,11 +113,8 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
         return None, []
     wanted = store.wanted_config()
     postprocess = wanted.postprocess
-    # A chain without fitted parameters is fitted once, to record the baseline for drift.
-    has_baseline = all(writer.has_baseline for _, writer in opened)
-    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
     differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
-    if not (differ or needs_baseline or _needs_fit(current, wanted, vectors)):
+    if not (differ or _needs_fit(current, wanted, vectors)):
         return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:
@@ -153,49 +142,42 @@ def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Pr
     progress.start("fitting", "chunks", None)
     raw = sample_raw(_distinct(opened), unfitted.config.seed)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    queries = _known_queries(opened)
+    queries = joined(writer.fit_queries() for _, writer in opened)
     unfitted.fit_chain(raw if fits_here else raw[:0], _texts(opened), queries)
     progress.finish()
-    moments = Moments.of(raw) if len(opened) == 1 and len(raw) else None
-    return Fit(unfitted, unfitted.fitted_queries or queries, moments)
+    return Fit(unfitted, unfitted.fitted_queries or queries)
 
 
 def _texts(opened: Sequence[OpenedStore]) -> Iterator[str]:
     return chain.from_iterable(store.embedded_texts() for store, _ in opened)
 
 
-def _known_queries(opened: Sequence[OpenedStore]) -> PseudoQueries | None:
-    """Return the pseudo-queries of all stores whose raw vectors are known."""
-    baselines = filter(None, (writer.baseline() for _, writer in opened))
-    queries = [baseline.pseudo_queries for baseline in baselines if baseline.pseudo_queries is not None]
-    if not queries:
-        return None
-    texts = tuple(text for of_store in queries for text in of_store.texts)
-    return PseudoQueries(texts, np.concatenate([of_store.raw for of_store in queries]))
-
-
 def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:
     """Yield the raw vectors of all stores; the vector of a text that several stores have counts once."""
-    distinct = _DistinctRows(opened)
+    distinct = DistinctRows(len(opened))
     for store, writer in opened:
         for rows, raw in writer.live_raw():
-            new = distinct.are_new(store, rows.tolist())
+            new = distinct.are_new(_hashes_of(store), rows.tolist())
             yield rows[new], raw[new]
 
 
-class _DistinctRows:
-    """Finds the rows of vectors whose text no earlier store has. One store has one vector for each text."""
+def _hashes_of(store: Store) -> HashesOf:
+    return partial(store.read_database, catalog.hashes_of_rows)
 
-    def __init__(self, opened: Sequence[OpenedStore]) -> None:
-        self._is_single = len(opened) == 1
+
+class DistinctRows:
+    """Finds the rows of vectors whose text no earlier one of ``stores`` has. One store has one vector for each text."""
+
+    def __init__(self, stores: int) -> None:
+        self._is_single = stores == 1
         self._seen: set[bytes] = set()
 
-    def are_new(self, store: Store, rows: Sequence[int]) -> slice | Sequence[bool]:
+    def are_new(self, hashes_of: HashesOf, rows: Sequence[int]) -> slice | NDArray[np.bool_]:
         """Return a mask of the new ones among the vector rows of a store, or a slice of all."""
         if self._is_single:
             return slice(None)
-        hashes = store.read_database(catalog.hashes_of_rows, rows)
-        new = [hashes[row] not in self._seen for row in rows]
+        hashes = hashes_of(rows)
+        new = np.array([hashes[row] not in self._seen for row in rows], dtype=bool)
         self._seen.update(hashes.values())
         return new
 
@@ -226,34 +208,30 @@ def reencode(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progre
     unfitted.fit_extractor(_counted(_texts(opened), progress))
     progress.finish()
     seed = unfitted.config.seed
-    sample, distinct = Reservoir(FIT_LIMIT, seed), _DistinctRows(opened)
+    sample, distinct = Reservoir(FIT_LIMIT, seed), DistinctRows(len(opened))
     with ExitStack() as stack:
         spools = []
         progress.start("embedding", "chunks", sum(writer.live_vectors() for _, writer in opened))
         for store, writer in opened:
             # An unnamed file: the system removes it when the process ends.
             spool = stack.enter_context(tempfile.TemporaryFile(dir=store.path))
-            own = Reservoir(FIT_LIMIT, seed) if len(opened) > 1 else sample
             ids: list[int] = []
             for rows, raw in _encoded(writer, unfitted, progress):
-                sample.add(raw[distinct.are_new(store, rows)])
-                if own is not sample:
-                    own.add(raw)
+                sample.add(raw[distinct.are_new(_hashes_of(store), rows)])
                 spool.write(raw.tobytes())
                 ids += rows
             spool.flush()
-            spools.append((writer, spool, np.array(ids, dtype=np.int64), own))
+            spools.append((writer, spool, np.array(ids, dtype=np.int64)))
         progress.finish()
         progress.start("fitting", "chunks", None)
         raws = sample.rows()
         unfitted.fit_chain(raws, _texts(opened))
         progress.finish()
-        for writer, spool, all_rows, own in spools:
-            baseline = Baseline(writer.last_row(), len(all_rows), Moments.of(own.rows()), unfitted.fitted_queries)
+        for writer, spool, all_rows in spools:
             stored = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(all_rows), raws.shape[1]))
             starts = range(0, len(all_rows), BATCH)
             parts = ((all_rows[start : start + BATCH], stored[start : start + BATCH]) for start in starts)
-            writer.replace_vectors(unfitted, parts, raws.shape[1], meta, baseline)
+            writer.replace_vectors(unfitted, parts, raws.shape[1], meta, unfitted.fitted_queries)
 
 
 def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:

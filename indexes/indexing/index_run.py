@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
-from ragembed.corpus import grouped
+from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
@@ -32,6 +33,7 @@ from ragembed.indexes.indexing.request import (
 )
 from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
@@ -39,6 +41,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
 from ragembed.indexes.writing.writer import BATCH
+from ragembed.printable import counted
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
 
@@ -59,7 +62,7 @@ class StageReport:
     memory: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IndexingReport:
     """The result of an indexing run.
 
@@ -90,9 +93,8 @@ class IndexingReport:
     Examples
     --------
     >>> import ragembed
-    >>> report = ragembed.index("docs")  # doctest: +SKIP
-    >>> report.scan.added, report.chunks  # doctest: +SKIP
-    (['docs/guide.md'], 12)
+    >>> ragembed.index("docs")  # doctest: +SKIP
+    files: 1 added, 0 changed, 0 removed, 0 unchanged, 0 skipped; 12 chunks, 12 embedded on cpu; 0.4 s
     """
 
     scan: Scan
@@ -105,6 +107,42 @@ class IndexingReport:
     stages: tuple[StageReport, ...] = ()
     tokens: int | None = None
     requests: int | None = None
+
+    def __str__(self) -> str:
+        scan, chunks = self.scan, counted(self.chunks, "chunk")
+        if self.tokens is None:
+            chunks += f", {self.encoded:,} embedded{' on ' if self.devices else ''}{', '.join(self.devices)}"
+        elif self.requests is None:
+            chunks += f" to process, {counted(self.tokens, 'token')} to encode"
+        else:
+            chunks += (
+                f" to process, about {counted(self.tokens, 'token')} to send in {counted(self.requests, 'request')}: "
+                "for the cost, multiply the tokens by the price of the provider"
+            )
+        return (
+            f"{'' if self.tokens is None else 'dry run: '}files: {len(scan.added)} added, {len(scan.changed)} changed, "
+            f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
+            f"{self.seconds:.1f} s"
+        )
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values, as ``ragembed index --json`` prints them."""
+        scan = self.scan
+        return {
+            **{name: getattr(scan, name) for name in ("added", "changed", "removed", "unchanged")},
+            "skipped": [{"path": name, "reason": reason} for name, reason in scan.skipped.items()],
+            "warnings": scan.warnings,
+            "index": None if self.picked is None else self.picked.to_dict(),
+            "check": None if self.check is None else self.check.to_dict(),
+            "chunks": self.chunks,
+            "encoded": self.encoded,
+            "devices": list(self.devices),
+            "seconds": round(self.seconds, 3),
+            "stages": [asdict(stage) for stage in self.stages],
+            **({} if self.tokens is None else {"tokens": self.tokens, "requests": self.requests}),
+        }
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
@@ -190,6 +228,7 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: boo
             fit.adopt(writer, progress)
         finish_files(writer, options.boilerplate)
         warnings += fitting.finish_store(store, writer, progress, index=run.request.index)
+        writer.compact(progress)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
     scan.warnings += slow_model(store, encoded, fitted=is_new)
     choice, check = store.index_choice(), store.index_check()
@@ -267,9 +306,10 @@ class IndexRun:
             framing = embedder.max_tokens - embedder.text_tokens
             counted: set[bytes] = set()
             tokens: list[int] = []
-            files = ((source, strip_all(stripper, source, chunks)) for source, chunks in spool)
-            for batch in grouped(files, lambda file: len(file[1]), BATCH):
-                texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
+            coming = (chunk.embedded_text for source, chunks in spool for chunk in strip_all(stripper, source, chunks))
+            waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
+            for batch in blocks(chain(coming, waiting), BATCH):
+                texts = {text_hash(text): text for text in batch}
                 has_vector = counted.union(*(store.encoded(texts) for store in opened))
                 new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)

@@ -23,6 +23,7 @@ from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedE
 from ragembed.extras import require
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, stored_request
+from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import DATABASE, file_path, is_store, require_store, source_path
 from ragembed.indexes.storage.lock import watcher_lock
 from ragembed.indexes.store import Store
@@ -44,7 +45,7 @@ _POLL_SECONDS, _POLL_SHARE = 2.0, 20.0
 """Pause between two polls, and its least ratio to their processor time: polling takes at most 5 % of a core."""
 _SWEEP_SECONDS, _SWEEP_SHARE = 600.0, 2000.0
 """The same for a run without any notification. It finds changes that the system does not report."""
-_LISTED = 20
+_LISTED = 3
 """Number of skipped files that are named after a run."""
 _LIMIT = re.compile(r"watch limit|too many open files|no space left", re.IGNORECASE)
 _LIMIT_REMEDY = (
@@ -310,8 +311,8 @@ class Watcher:
             f"skipped {shown_path(file_path(name, self._path))}: {why}" for name, why in report.scan.skipped.items()
         ]
         new = [note for note in skipped if note not in self._noted]
-        more = [f"{len(new) - _LISTED:,} more files were skipped: list them with ragembed status --skipped"]
-        for note in (*report.scan.warnings, *new[:_LISTED], *more[: len(new) > _LISTED]):
+        counts = [f"skipped {skip_counts(report.scan.skipped)}: list them with ragembed status --skipped"]
+        for note in (*report.scan.warnings, *(new if len(new) <= _LISTED else counts)):
             self._note(note)
         self._noted = {*report.scan.warnings, *skipped}
         self._on_run(report)

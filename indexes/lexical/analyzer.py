@@ -21,12 +21,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ragembed.errors import ConfigError
+from ragembed.languages import stop_words
 
 ENGLISH = "english"
 NO_STEMMER = "none"
 
 _WORDS = "unicode61 categories 'L* N* Co Mn Mc'"
 _STEMS_KEPT = 1 << 16
+_AROUND_WORDS = "?!.,:;()[]'’"
+_CONTRACTED = ("", "s", "d", "m", "ll", "re", "ve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +183,20 @@ class Analyzer:
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._stem = stemmer(language)
+        self._stop_words = stop_words(language)
 
     def of_text(self, text: str) -> str:
         """Return ``text`` in the form for the full-text index; English and unstemmed words stay unchanged."""
         if self._stem is None and not _has_signs(text) and (text.isascii() or not _is_special(text)):
             return text
         return _cut(self._plain(text))
+
+    def is_stop_word(self, word: str) -> bool:
+        """Return whether a word of a query says nothing about its subject, such as ``what's``; ``IT`` does."""
+        if word.isupper() and len(word) > 1:
+            return False
+        base, _, ending = word.strip(_AROUND_WORDS).lower().replace("’", "'").partition("'")
+        return ending == "t" or (base in self._stop_words and ending in _CONTRACTED)
 
     def of_phrase(self, text: str) -> Phrase:
         """Return the phrase that finds ``text`` inside another text."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, of_language, tokenizer
+from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, Phrase, of_language, tokenizer
 from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.types import Keys
 from ragembed.types import Bools, Doubles
@@ -53,21 +53,32 @@ CREATE VIEW instances AS SELECT ifnull(term, '') AS term, doc, offset FROM vocab
 def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
     """Convert a query to an FTS5 expression that matches any of its words, or return None if it has no word.
 
-    Text in double quotes matches as a phrase. Words joined by punctuation, such as ``faiss.IndexFlat``, and text in
-    scripts without spaces match as a phrase and in parts. A text with the whole phrase therefore scores higher.
-    ``terms`` is the analyzer of the store's language, by default English.
+    Stop words count only if the query has no other words. Text in double quotes matches as a phrase. Words joined by
+    punctuation, such as ``faiss.IndexFlat``, and text in scripts without spaces match as a phrase and in parts. A text
+    with the whole phrase therefore scores higher. ``terms`` is the analyzer of the store's language, by default
+    English.
     """
     terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
-    phrases = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if any(map(str.isalnum, phrase))]
-    for piece in _QUOTED.sub(" ", query).replace('"', " ").split():
+    quoted = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if any(map(str.isalnum, phrase))]
+    pieces = _QUOTED.sub(" ", query).replace('"', " ").split()
+    is_upper = query.isupper()  # then capitals do not make an acronym of a stop word
+    telling = [piece for piece in pieces if not terms.is_stop_word(piece.lower() if is_upper else piece)]
+    phrases = [*quoted, *_phrases_of(telling, terms)] or _phrases_of(pieces, terms)
+    together = dict.fromkeys(f'"{phrase.terms.strip()}"{"*" if phrase.prefix else ""}' for phrase in phrases)
+    return " OR ".join(list(together)[:MOST_TERMS]) or None
+
+
+def _phrases_of(pieces: Sequence[str], terms: Analyzer) -> list[Phrase]:
+    """Return the phrases and parts of the pieces between the blanks of a query."""
+    phrases = []
+    for piece in pieces:
         parts = terms.parts(piece)
         if len(parts) > 1:
             parts = [part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix]
             phrases.append(terms.of_phrase(piece))
         phrases += parts
-    quoted = dict.fromkeys(f'"{phrase.terms.strip()}"{"*" if phrase.prefix else ""}' for phrase in phrases)
-    return " OR ".join(list(quoted)[:MOST_TERMS]) or None
+    return phrases
 
 
 def search(

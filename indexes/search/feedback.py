@@ -18,6 +18,9 @@ _K1, _B = 1.2, 0.75
 _NOISE = 1e-6
 _WORD = re.compile(r"\w+")
 _KEPT = 4096
+_CODE_SIGN = re.compile(r"[(\[_.](?<=\w.)(?=[\w)\"'\]])|[=;{}]|->")
+"""What source code has often: calls, names of several words or parts, assignments, blocks."""
+_SIGNS_PER_WORD, _BEGINNING = 0.2, 1000
 
 
 def shares(scores: Doubles, best: int) -> Doubles:
@@ -52,11 +55,21 @@ def words_of(text: str) -> Integers:
     return np.fromiter(map(hash, _WORD.findall(text.lower())), dtype=np.int64)
 
 
+def is_code(text: str) -> bool:
+    """Return whether a text is source code rather than prose, by its first thousand characters."""
+    beginning = text[:_BEGINNING]
+    return len(_CODE_SIGN.findall(beginning)) > _SIGNS_PER_WORD * len(beginning.split())
+
+
 class KeptWords:
-    """Keeps the words of the chunks of earlier queries of one generation. Threads may share an instance."""
+    """Keeps the words of the chunks of earlier queries of one generation. Threads may share an instance.
+
+    ``code`` has whether a chunk is source code, by key.
+    """
 
     def __init__(self) -> None:
         self._words: dict[int, Integers] = {}
+        self.code: dict[int, bool] = {}
         self._lock = threading.Lock()
 
     def of(self, keys: Sequence[int], read: Callable[[Sequence[int]], Mapping[int, str]]) -> dict[int, Integers]:

@@ -17,7 +17,8 @@ Method = Literal["zscore", "minmax", "rrf"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _NOISE = 1e-6
-
+_FOR_CODE = {"alpha": 0.8, "feedback": 0.4}
+"""Defaults for source code, whose words often differ from those of a question."""
 _MOST_UNREAD = 0.9
 """Share of a query that the model cannot read from which its vector does not count."""
 
@@ -42,10 +43,10 @@ class Fusion:
         2009).
     alpha : float, default 0.6
         Weight of the dense score, from 0 (lexical only) to 1 (dense only). The lexical score has the weight ``1 -
-        alpha``.
+        alpha``. The default is 0.8 if most of the first ten chunks are source code.
     feedback : float, default 0.75
         Weight of the vectors and words of the best chunks of a first search, relative to the query's weight of 1
-        (Rocchio 1971). 0 searches only once.
+        (Rocchio 1971). 0 searches only once. The default is 0.4 if most of the first ten chunks are source code.
     rrf_k : float, default 60.0
         Constant of ``"rrf"``, more than 0. A higher value reduces the advantage of the first ranks.
     hubness : float, default 0.5
@@ -75,7 +76,8 @@ class Fusion:
     )
     alpha: float = setting(
         0.6,
-        "Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).",
+        "Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only); 0.8 by default for source "
+        "code.",
         *("--alpha", "WEIGHT"),
         least=0.0,
         most=1.0,
@@ -83,7 +85,7 @@ class Fusion:
     feedback: float = setting(
         0.75,
         "Weight of the three best chunks of a first hybrid search, which expand the query. The query itself has weight "
-        "1; 0 turns feedback off.",
+        "1; 0 turns feedback off; 0.4 by default for source code.",
         *("--feedback", "WEIGHT"),
         least=0.0,
     )
@@ -123,6 +125,22 @@ class Fusion:
         if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):
             raise ConfigError(f"the fusion settings are {fields!r}: expected numbers for {', '.join(numbers)}")
         return cls(**fields)
+
+    def for_code(self) -> Fusion:
+        """Return the settings for queries whose best chunks are source code: other defaults of alpha and feedback.
+
+        Examples
+        --------
+        >>> from ragembed import Fusion
+        >>> code = Fusion(feedback=0.0).for_code()
+        >>> code.alpha, code.feedback
+        (0.8, 0.0)
+        """
+        usual = Fusion()
+        changes: dict[str, Any] = {
+            name: value for name, value in _FOR_CODE.items() if getattr(self, name) == getattr(usual, name)
+        }
+        return replace(self, **changes)
 
     def for_unread(self, unread: float) -> Fusion:
         """Return the settings for a query that the model can only partly read.

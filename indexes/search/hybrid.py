@@ -20,12 +20,24 @@ from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
-from ragembed.types import Doubles, Floats
+from ragembed.types import Bools, Doubles, Floats
 
+_SHOWING_KIND = 10
+"""Number of first candidates that show whether a query is about source code."""
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
 QUERIES_AT_ONCE = 32
 """Queries that are encoded together, in one thread, while another searches for those before them."""
+
+
+ESTIMATED_SPREAD = 0.75
+"""Spread of estimated cosines relative to real ones.
+
+With it, neither the chunks with a vector nor those without one have an advantage: if half of the chunks have one, they
+are 49 to 56 % of the first ten results on five collections of abstracts, code and documentation, and nDCG is highest.
+"""
+_LEAST_PEERS = 10
+"""Number of lexical matches with a vector that are enough to estimate the cosines of those without one."""
 
 
 class _Processors:
@@ -102,6 +114,11 @@ class ChunkVectors:
             return np.zeros(0)
         cosines: Doubles = inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
         return cosines
+
+    def missing(self, keys: Keys) -> Bools:
+        """Return which of the chunks ``keys`` have no vector yet, shape ``(n,)``."""
+        missing: Bools = np.logical_not(self.of(keys).any(axis=1))
+        return missing
 
     def correction(self, keys: Keys, weight: float) -> Floats:
         """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``.
@@ -199,6 +216,26 @@ class LexicalMatches:
         return np.where(self.keys[at] == keys, self.scores[at], self.floor)
 
 
+def with_expected(dense: Doubles, matches: LexicalMatches, keys: Keys) -> Doubles:
+    """Return the cosines ``dense`` of the chunks ``keys``, shape ``(n,)``, with an estimate for those without a vector.
+
+    Among the lexical matches, the estimate is :data:`ESTIMATED_SPREAD` times as many standard deviations from the mean
+    cosine as BM25 is from the mean BM25.
+    """
+    missing = matches.vectors.missing(keys)
+    if not missing.any() or missing.all():
+        return dense
+    words = matches.of_chunks(keys)
+    peers = ~missing & (words > matches.floor)
+    if np.count_nonzero(peers) < _LEAST_PEERS:
+        peers = ~missing
+    spread = float(words[peers].std()) or float(words.std()) or 1.0
+    standard = (words[missing] - words[peers].mean()) / spread
+    estimated = dense.copy()
+    estimated[missing] = dense[peers].mean() + ESTIMATED_SPREAD * dense[peers].std() * standard
+    return estimated
+
+
 def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selected) -> list[tuple[Keys, Doubles]]:
     """Return for each query vector the keys of the chunks of its ``k`` nearest rows, ascending, and their cosines.
 
@@ -229,3 +266,37 @@ def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:
     """
     words = snapshot.words_by_key(keys.tolist())
     return feedback.likeness([words[key] for key in keys.tolist()], best)
+
+
+def fused(
+    snapshot: Snapshot,
+    vectors: Floats,
+    words: Sequence[LexicalMatches],
+    depth: int,
+    selection: Selected,
+    fusions: Sequence[Fusion],
+    towards: Sequence[Mapping[int, float]],
+) -> list[Candidates]:
+    """Return the chunks of both searches for each query with their fused scores; ``towards`` are as in Candidates."""
+    candidates = []
+    nearest = nearest_chunks(snapshot, vectors, depth, selection)
+    for vector, matches, (near, cosines), fusion, moved_to in zip(
+        vectors, words, nearest, fusions, towards, strict=True
+    ):
+        # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
+        others = matches.likely[~among(matches.likely, near)]
+        keys = np.concatenate([near, others])
+        dense = np.concatenate([cosines, matches.vectors.cosines(vector, others)])
+        dense -= matches.vectors.correction(keys, fusion.hubness)
+        if snapshot.waiting():
+            dense = with_expected(dense, matches, keys)
+        candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
+    return candidates
+
+
+def weighted_by_kind(snapshot: Snapshot, pool: Candidates) -> Candidates:
+    """Return candidates fused again with the weights for source code, if most of the first are source code."""
+    fusion = pool.fusion.for_code()
+    if fusion == pool.fusion or not snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
+        return pool
+    return Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, fusion)

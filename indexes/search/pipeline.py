@@ -28,8 +28,10 @@ from ragembed.indexes.search.hybrid import (
     Candidates,
     EncodedAhead,
     LexicalMatches,
+    fused,
     nearest_chunks,
     shared_words,
+    weighted_by_kind,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, matched_share, note_unknown
@@ -202,7 +204,7 @@ class Search:
 
     def _encoded(self, queries: Sequence[str], vectors: Floats | None) -> Callable[[int, int], Floats] | None:
         """Return a function for the vectors of the queries from a number up to, not including, another."""
-        if self.mode == "lexical":
+        if self.mode == "lexical" or self.snapshot.dim() is None:  # words alone are known, at the start of a run
             return None
         if vectors is None and self.mode == "hybrid":
             return EncodedAhead(self.snapshot.embedder().encode_queries, queries)
@@ -264,20 +266,18 @@ class Search:
                 if self.trace is not None:
                     self.trace.append(tier)
 
-                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float, float]]:
-                    cosines = matches.vectors.cosines(vector, keys[at])
-                    return list(zip(cosines.tolist(), matches.of_chunks(keys[at]).tolist(), strict=True))
+                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float | None, float | None]]:
+                    cosines: Sequence[float | None] = matches.vectors.cosines(vector, keys[at]).tolist()
+                    if self.snapshot.waiting():
+                        missing = matches.vectors.missing(keys[at]).tolist()
+                        cosines = [None if no else cosine for no, cosine in zip(missing, cosines, strict=True)]
+                    return list(zip(cosines, matches.of_chunks(keys[at]).tolist(), strict=True))
 
                 yield _Tier(tier.keys, tier.scores, parts)
 
-        by_fusion: dict[Fusion, list[int]] = {}
-        for i in words:
-            by_fusion.setdefault(self.fusion.for_unread(self.snapshot.unread_share(queries[i])), []).append(i)
-        found: dict[int, Iterator[_Tier]] = {}
-        for fusion, at in by_fusion.items():
-            candidates = score_candidates(self.snapshot, vectors[at], [words[i] for i in at], self.selection, fusion)
-            found |= {i: tiers(of_query, vectors[i], words[i]) for i, of_query in zip(at, candidates, strict=True)}
-        return found
+        fusions = [self.fusion.for_unread(self.snapshot.unread_share(queries[i])) for i in words]
+        pools = score_candidates(self.snapshot, vectors[list(words)], list(words.values()), self.selection, fusions)
+        return {i: tiers(pool, vectors[i], words[i]) for i, pool in zip(words, pools, strict=True)}
 
     def _hits(self, tiers: Iterator[_Tier], query: str, expression: str | None) -> Iterator[Hit]:
         """Yield the chunks of each tier that no tier before has, by score, then by file and key.
@@ -331,26 +331,36 @@ def query_expression(snapshot: Snapshot, query: str) -> str | None:
 
 
 def score_candidates(
-    snapshot: Snapshot, vectors: Floats, words: Sequence[LexicalMatches], selection: Selected, fusion: Fusion
+    snapshot: Snapshot,
+    vectors: Floats,
+    words: Sequence[LexicalMatches],
+    selection: Selected,
+    fusions: Sequence[Fusion],
 ) -> list[Iterator[Candidates]]:
     """Return the candidates of each query in tiers. The chunks that a tier adds rank below those of the tiers before.
 
     The unit vectors of the queries have shape ``(n, d)``; ``words`` are the best :data:`DEPTH` matches and more. The
-    best :data:`DEPTH` chunks of both searches are fused. With ``fusion.feedback``, they are fused again after feedback
-    from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused again after feedback from words: these are the
-    first tier. The others are the second. Each further tier has the best chunks of searches that are deeper by the
-    factor :data:`DEEPER`, until all chunks are read. So the order of the chunks does not depend on how many of them are
-    read.
+    best :data:`DEPTH` chunks of both searches are fused; if the first of them are source code, with other weights. With
+    feedback, they are fused again after feedback from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused
+    again after feedback from words: these are the first tier. The others are the second. Each further tier has the best
+    chunks of searches that are deeper by the factor :data:`DEEPER`, until all chunks are read. So the order of the
+    chunks does not depend on how many of them are read.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in words]
-    pools = _fused(snapshot, vectors, words, DEPTH, selection, fusion, unmoved)
-    if fusion.feedback and fusion.alpha:
-        towards, moved = [], []
-        for vector, matches, pool in zip(vectors, words, pools, strict=True):
-            best, shares = pool.keys[:FEEDBACK_CHUNKS], feedback.shares(pool.scores, FEEDBACK_CHUNKS)
-            towards.append(dict(zip(best.tolist(), (fusion.feedback * shares).tolist(), strict=True)))
-            moved.append(feedback.moved(vector, matches.vectors.of(best), fusion.feedback * shares))
-        pools = _fused(snapshot, np.stack(moved), words, DEPTH, selection, fusion, towards)
+    pools = [
+        weighted_by_kind(snapshot, pool) for pool in fused(snapshot, vectors, words, DEPTH, selection, fusions, unmoved)
+    ]
+    fed = [i for i, pool in enumerate(pools) if pool.fusion.feedback and pool.fusion.alpha]
+    towards, moved = [], []
+    for i in fed:
+        best, weight = pools[i].keys[:FEEDBACK_CHUNKS], pools[i].fusion.feedback
+        weights = weight * feedback.shares(pools[i].scores, FEEDBACK_CHUNKS)
+        towards.append(dict(zip(best.tolist(), weights.tolist(), strict=True)))
+        moved.append(feedback.moved(vectors[i], words[i].vectors.of(best), weights))
+    if fed:
+        of_fed = [words[i] for i in fed], DEPTH, selection, [pools[i].fusion for i in fed], towards
+        for i, pool in zip(fed, fused(snapshot, np.stack(moved), *of_fed), strict=True):
+            pools[i] = pool
     return [_tiers(snapshot, pool, of_query, selection) for pool, of_query in zip(pools, words, strict=True)]
 
 
@@ -370,29 +380,7 @@ def _tiers(snapshot: Snapshot, pool: Candidates, words: LexicalMatches, selectio
     while depth < count:
         depth *= DEEPER
         words = LexicalMatches.of(snapshot, words.expression, depth, selection, words.vectors)
-        yield from _fused(snapshot, pool.vector[None, :], [words], depth, selection, fusion, [pool.towards])
-
-
-def _fused(
-    snapshot: Snapshot,
-    vectors: Floats,
-    words: Sequence[LexicalMatches],
-    depth: int,
-    selection: Selected,
-    fusion: Fusion,
-    towards: Sequence[Mapping[int, float]],
-) -> list[Candidates]:
-    """Return the chunks of both searches for each query with their fused scores; ``towards`` are as in Candidates."""
-    fused = []
-    nearest = nearest_chunks(snapshot, vectors, depth, selection)
-    for vector, matches, (near, cosines), moved_to in zip(vectors, words, nearest, towards, strict=True):
-        # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
-        others = matches.likely[~among(matches.likely, near)]
-        keys = np.concatenate([near, others])
-        dense = np.concatenate([cosines, matches.vectors.cosines(vector, others)])
-        dense -= matches.vectors.correction(keys, fusion.hubness)
-        fused.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
-    return fused
+        yield from fused(snapshot, pool.vector[None, :], [words], depth, selection, [fusion], [pool.towards])
 
 
 def _depths(count: int) -> list[int]:

@@ -132,6 +132,34 @@ class Readable(Searchable, ABC):
 
     @property
     @retried
+    def vector_share(self) -> float:
+        """Share of the chunks that have a vector, less than 1 until a run has encoded all of them.
+
+        Words find the others meanwhile.
+        """
+        with self.snapshot() as snapshot:
+            return 1.0 - snapshot.waiting() / max(snapshot.count(), 1)
+
+    @property
+    @abstractmethod
+    def being_written(self) -> bool:
+        """Whether a process of this machine writes now."""
+
+    @property
+    def incomplete(self) -> str | None:
+        """A note if results may miss something, because a run is under way or was interrupted, else None."""
+        if not self.unfinished:
+            return None
+        share, is_running = self.vector_share, self.being_written
+        if share < 1:
+            then = "wait for the run that encodes them" if is_running else "run 'ragembed index' again to encode them"
+            return f"vectors for {int(100 * share)} % of the chunks; words find the others: {then}"
+        if is_running:
+            return "the store is being indexed: files that are still missing follow"
+        return "the last indexing run was interrupted: run 'ragembed index' to continue it"
+
+    @property
+    @retried
     def embedder(self) -> VectorEncoder:
         """Embedder of the current generation.
 

@@ -17,7 +17,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.search.feedback import KeptWords
+from ragembed.indexes.search.feedback import KeptWords, is_code
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.reader import StoreView
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
@@ -34,6 +34,8 @@ from ragembed.types import Bools, Doubles, Floats, Integers
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
+_MOST_KINDS = 100_000
+"""Number of chunks that are remembered as source code or as other text."""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
@@ -161,6 +163,10 @@ class Snapshot:
         """Return the number of chunks."""
         return sum([store.count() for store in self.stores])
 
+    def waiting(self) -> int:
+        """Return the number of chunks whose vectors do not exist yet; words find them meanwhile."""
+        return sum([store.fact(catalog.count_waiting) for store in self.stores])
+
     def fusion(self) -> Fusion:
         """Return the chosen settings of hybrid search, else those of the stores if they agree, else the defaults."""
         if self._chosen_fusion is not None:
@@ -251,13 +257,16 @@ class Snapshot:
         return rows[nearest], cosines[nearest]
 
     def vectors(self, rows: Rows) -> Floats:
-        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors.
+
+        The vector of a row that waits for it is 0.
+        """
         vectors = np.zeros((len(rows), self.dim() or 0), dtype=np.float32)
         for store, _, inside, local in self._by_store(rows):
             segments = store.segments()
             keys, positions = _places(store, local)
-            of_store = np.empty((len(local), vectors.shape[1]), dtype=np.float32)
-            for key in np.unique(keys).tolist():
+            of_store = np.zeros((len(local), vectors.shape[1]), dtype=np.float32)
+            for key in np.unique(keys[keys > 0]).tolist():
                 of_segment = keys == key
                 of_store[of_segment] = segments[key].vectors(store.postprocess).at(positions[of_segment])
             vectors[inside] = of_store
@@ -374,13 +383,27 @@ class Snapshot:
 
         def read(new: Sequence[int]) -> dict[int, str]:
             terms = of_language(self.language())
-            return {
-                key + first: terms.of_text(text)
-                for store, first, _, local in self._by_store(new)
-                for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
-            }
+            return {key: terms.of_text(text) for key, text in self._embedded_texts(new).items()}
 
         return self._kept.words.of(keys, read)
+
+    def are_code(self, keys: Sequence[int]) -> bool:
+        """Return whether most of the chunks are source code."""
+        known = self._kept.words.code
+        if len(known) > _MOST_KINDS:
+            known.clear()
+        kinds = {key: known[key] for key in keys if key in known}
+        if new := [key for key in keys if key not in kinds]:
+            kinds |= {key: is_code(text) for key, text in self._embedded_texts(new).items()}
+            known.update(kinds)
+        return 2 * sum(kinds.values()) > len(keys)
+
+    def _embedded_texts(self, keys: Sequence[int]) -> dict[int, str]:
+        return {
+            key + first: text
+            for store, first, _, local in self._by_store(keys)
+            for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
+        }
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in its store."""
@@ -529,12 +552,12 @@ def _nearest(store: StoreView, queries: Floats, k: int, selection: Selection | N
 
 
 def _places(store: StoreView, rows: Rows) -> tuple[Rows, Rows]:
-    """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
+    """Return the segment key, 0 if there is no vector yet, and the position of each row, shapes ``(n,)``."""
     keys, positions = np.zeros_like(rows), np.zeros_like(rows)
     for key, segment in store.segments().items():
         if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
             places = catalog.places_of_rows(store.connection, rows.tolist())
-            keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
+            keys, positions = np.array([places.get(row, (0, 0)) for row in rows.tolist()], dtype=np.int64).T
             break
         of_segment = rows_of_segment(store.connection, key, segment)
         at = places_in(of_segment, rows)

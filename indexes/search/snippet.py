@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -14,11 +15,18 @@ from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, 
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.languages import stop_words_among
 
 Terms = frozenset[str]
 
-_SHORT = 2
-"""Words up to this many letters are ignored if the query has longer ones; most are articles and prepositions."""
+_UNSEEN = re.compile(
+    r"\]\([^)\s]*\)|<[^<>\n]*>|\b[a-z][a-z+.-]*://[^\s>)\]]+|\{[:#. ][^{}\n]*\}|^\([\w-]+\)="
+    r"|^[ \t]*(?:\.\. _[^:\n]*:|\[[^\]\n]*\]:).*",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Targets of links, addresses, anchors and tags: a word of the query in them does not say what a line is about."""
+_LINK = re.compile(r"[\s>|*+-]*(?:\d+[.)])?\s*!?\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])[\s|]*")
+"""A line that is only a link, such as an entry of a table of contents."""
 
 MAX_LINES, MAX_CHARACTERS = 4, 320
 _WORDS_KEPT = 1 << 15
@@ -28,7 +36,7 @@ class QueryWords:
     """Locates the words of a query in texts, by the same terms as the lexical search of a store in ``language``."""
 
     def __init__(self, query: str, texts: Iterable[str], language: str = ENGLISH) -> None:
-        query_words = _words_of_query(normalise(query))
+        query_words = _words_of_query(normalise(query), language)
         self._words = {text: list(_words(text)) for text in texts}
         words = {*query_words, *(word for found in self._words.values() for _, _, word in found)}
         self._terms = known_terms(language).of_each(words)
@@ -53,17 +61,27 @@ class QueryWords:
     def snippet(self, text: str) -> str:
         """Return at most ``MAX_LINES`` consecutive lines of ``text``: those with most different words of the query.
 
-        Of equally good lines, the first are returned. A single line longer than ``MAX_CHARACTERS`` is cut at word
-        boundaries around the words of the query.
+        Words in the addresses of links do not count, and words of lines that are only links count less. Of equally good
+        lines, the first that begin with a word of the query are returned. A single line longer than ``MAX_CHARACTERS``
+        is cut at word boundaries around the words of the query.
         """
         lines = text.split("\n")
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+        unseen = [edge for match in _UNSEEN.finditer(text) for edge in match.span()]
         found = [Terms()] * len(lines)
-        for _, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
-            found[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
-        starts = range(max(len(lines) - MAX_LINES, 0) + 1)
-        start = max(starts, key=lambda i: (len(Terms().union(*found[i : i + MAX_LINES])), -i))
+        for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
+            if bisect_right(unseen, begin) % 2 == 0:
+                found[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
+        said = [Terms() if terms and _LINK.fullmatch(line) else terms for line, terms in zip(lines, found, strict=True)]
+
+        def value(start: int) -> tuple[int, bool, int]:
+            seen, all_of = (len(Terms().union(*each[start : start + MAX_LINES])) for each in (said, found))
+            return 2 * seen + all_of, bool(said[start]), -start
+
+        start = max(range(max(len(lines) - MAX_LINES, 0) + 1), key=value)
         stop = min(start + MAX_LINES, len(lines))
+        while stop - start > 1 and not any(map(str.isalpha, _UNSEEN.sub("", lines[start]))):
+            start += 1
         while stop - start > 1 and sum(map(len, lines[start:stop])) > MAX_CHARACTERS:
             if len(found[start]) < len(found[stop - 1]):
                 start += 1
@@ -117,18 +135,19 @@ def known_terms(language: str) -> _KnownTerms:
     return _KnownTerms(language)
 
 
-def _words_of_query(query: str) -> set[str]:
-    """Return the words of a query; in scripts without spaces, the pairs of letters, or the letter if it is single."""
-    words, short, pairs = set(), set(), set()
+def _words_of_query(query: str, language: str) -> set[str]:
+    """Return the words of a query without stop words, unless it has no others.
+
+    In scripts without spaces, its words are the pairs of letters, or the letter if it is single.
+    """
+    words, pairs = set(), set()
     for match in words_or_runs(query):
         if match["run"] is not None:
             letters = letters_of(match[0])
             pairs |= {"".join(pair) for pair in pairwise(letters)} or set(letters)
-        elif len(match[0]) > _SHORT or not match[0].isalnum():
-            words.add(match[0])
         else:
-            short.add(match[0])
-    return (words | pairs) or short
+            words.add(match[0])
+    return (words - stop_words_among(words, language)) | pairs or words
 
 
 def _words(text: str) -> Iterator[tuple[int, int, str]]:

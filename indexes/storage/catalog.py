@@ -16,7 +16,7 @@ from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
-from ragembed.indexes.filters import Filter, to_sql
+from ragembed.indexes.filters import Filter, limited_time, to_sql
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below
@@ -263,9 +263,11 @@ def dead_rows(connection: sqlite3.Connection) -> Rows:
 
 
 def live_rows(connection: sqlite3.Connection) -> Rows:
-    """Return the rows that chunks use, ascending, int64, shape ``(n,)``."""
+    """Return the rows of the vectors that chunks use, ascending, int64, shape ``(n,)``."""
     return integers(
-        connection.execute("SELECT row FROM vectors WHERE row NOT IN (SELECT row FROM tombstones) ORDER BY row")
+        connection.execute(
+            "SELECT row FROM vectors WHERE segment IS NOT NULL AND row NOT IN (SELECT row FROM tombstones) ORDER BY row"
+        )
     )
 
 
@@ -293,11 +295,9 @@ def chunks_after_row(connection: sqlite3.Connection, row: int) -> int:
 def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
     """Return the keys of the chunks that match ``where``, ascending, and the vector row of each; shapes ``(n,)``."""
     condition, values = to_sql(where)
-    return _pairs(
-        connection,
-        f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} ORDER BY c.key",  # noqa: S608  values are parameters
-        values,
-    )
+    statement = f"SELECT c.key, c.row FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition}"  # noqa: S608  values are parameters
+    with limited_time():
+        return _pairs(connection, f"{statement} ORDER BY c.key", values)
 
 
 def boilerplate_only_chunks(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
@@ -367,11 +367,29 @@ def skipped(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def count(connection: sqlite3.Connection, table: str) -> int:
-    """Return the number of rows of ``table``."""
+    """Return the number of rows of ``table``; texts that wait for their vector do not count as vectors."""
     if table not in ("chunks", "sources", "segments", "tombstones", "skipped", "vectors"):
         raise ValueError(f"unknown table {table!r}")
-    total: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608  checked above
+    what = "count(segment)" if table == "vectors" else "count(*)"
+    total: int = connection.execute(f"SELECT {what} FROM {table}").fetchone()[0]  # noqa: S608  checked above
     return total
+
+
+def count_waiting(connection: sqlite3.Connection) -> int:
+    """Return the number of chunks whose text waits for its vector."""
+    total: int = connection.execute(
+        "SELECT count(*) FROM vectors v JOIN chunks c ON c.row = v.row WHERE v.segment IS NULL"
+    ).fetchone()[0]
+    return total
+
+
+def waiting_texts(connection: sqlite3.Connection, limit: int = -1) -> dict[bytes, str]:
+    """Return the first ``limit`` embedded texts that wait for their vector, in order of their rows, by their hash."""
+    rows = integers(
+        connection.execute("SELECT row FROM vectors WHERE segment IS NULL ORDER BY row LIMIT ?", (limit,))
+    ).tolist()
+    hashes = hashes_of_rows(connection, rows)
+    return {hashes[row]: text for row, text in zip(rows, texts_of_rows(connection, rows), strict=True)}
 
 
 def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple[Keys, Rows]:
@@ -443,7 +461,7 @@ def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 
 
 def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Return the vector rows of texts by the hashes of the texts; texts without a vector are left out."""
+    """Return the vector rows of texts by the hashes of the texts; other texts are left out."""
     keys = list(dict.fromkeys(hashes))
     found: dict[bytes, int] = {}
     for start in range(0, len(keys), _PARAMETERS):
@@ -451,6 +469,13 @@ def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> d
         marks = ", ".join("?" * len(some))
         found.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
     return found
+
+
+def hashes_with_vector(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> set[bytes]:
+    """Return those of the hashes of texts whose texts have a vector."""
+    rows = rows_of_hashes(connection, hashes)
+    places = places_of_rows(connection, list(rows.values()))
+    return {key for key, row in rows.items() if row in places}
 
 
 def vector_place(connection: sqlite3.Connection, key: bytes) -> tuple[int, int, int, bool] | None:
@@ -464,9 +489,10 @@ def vector_place(connection: sqlite3.Connection, key: bytes) -> tuple[int, int, 
 
 
 def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return the segment key and the position in the segment of each vector row."""
+    """Return the segment key and the position in the segment of each vector; rows that wait for one are left out."""
     found = connection.execute(
-        "SELECT row, segment, position FROM vectors WHERE row IN (SELECT value FROM json_each(?))",
+        "SELECT row, segment, position FROM vectors"
+        " WHERE row IN (SELECT value FROM json_each(?)) AND segment IS NOT NULL",
         (json.dumps(list(rows)),),
     )
     return {row: (segment, position) for row, segment, position in found}
@@ -534,8 +560,16 @@ def iterate_chunks(
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
     page = [-1 if limit is None else limit, offset]
-    found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key LIMIT ? OFFSET ?", [*values, *page])
-    return (_chunk_record(row) for row in found)
+    with limited_time():
+        rows = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key LIMIT ? OFFSET ?", [*values, *page])
+        yield from map(_chunk_record, rows)
+
+
+def texts_of_files(connection: sqlite3.Connection, step: int) -> Iterator[tuple[str, str]]:
+    """Yield the name of its file and the text of each chunk that has a file, or of one in about ``step`` of them."""
+    tables = "chunks c JOIN sources s ON s.id = c.source"
+    found = connection.execute(f"SELECT s.path, c.text FROM {tables} WHERE c.key % ? = 0 ORDER BY c.key", (step,))  # noqa: S608  constants
+    return ((path, text) for path, text in found)
 
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:

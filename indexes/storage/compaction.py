@@ -73,9 +73,7 @@ def all_to_merge(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
 
 
 def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return the number of rows of each segment that can be dropped; none while an indexing run is unfinished."""
-    if catalog.meta(connection, "unfinished", False):
-        return {}
+    """Return the number of rows of each segment that no chunk uses."""
     return dict(
         connection.execute(
             "SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1"
@@ -91,16 +89,12 @@ def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentReco
 
 
 def live_raw(
-    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], *, unused: bool = False
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord]
 ) -> Iterator[tuple[Rows, Halves]]:
-    """Yield the rows of ``records`` and their raw vectors, ``(n, d)``, ordered by row, in blocks.
-
-    These are the rows that chunks use, or all with ``unused``.
-    """
-    condition = "1" if unused else "row NOT IN (SELECT row FROM tombstones)"
+    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, ordered by row, in blocks."""
     opened = {record.key: Segment(store, record.files) for record in records}
     chosen = connection.execute(
-        f"SELECT row, segment, position FROM vectors WHERE {condition}"  # noqa: S608  constants
+        "SELECT row, segment, position FROM vectors WHERE row NOT IN (SELECT row FROM tombstones)"
         " AND segment IN (SELECT value FROM json_each(?)) ORDER BY row",
         (json.dumps(list(opened)),),
     )
@@ -122,11 +116,11 @@ def rewrite(
 ) -> Rewritten:
     """Write the used rows of ``records`` into a new segment, with vectors that ``embedder`` makes from the raw vectors.
 
-    While an indexing run is unfinished, unused rows are kept too. ``make`` builds the index; by default, of the store's
+    ``make`` builds the index; by default, of the store's
     index kind.
     """
     make = make or of_kind(catalog.index_spec(connection))
-    blocks = live_raw(store, connection, records, unused=bool(catalog.meta(connection, "unfinished", False)))
+    blocks = live_raw(store, connection, records)
     first = next(blocks, None)
     if first is None:
         return Rewritten(records, ())

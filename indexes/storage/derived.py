@@ -23,7 +23,7 @@ from ragembed.indexes.storage.transactions import Database
 Value = TypeVar("Value")
 Joined = TypeVar("Joined")
 
-NAMES = POSTINGS, HUBNESS, BASELINE = "postings", "hubness", "baseline"
+NAMES = POSTINGS, HUBNESS, QUERIES = "postings", "hubness", "queries"
 """What a derived file can hold."""
 
 
@@ -31,7 +31,7 @@ NAMES = POSTINGS, HUBNESS, BASELINE = "postings", "hubness", "baseline"
 class DerivedRecord:
     """A derived file as the database names it.
 
-    It was made from ``chunks`` chunks, for a baseline from as many vectors, and takes effect with the commit of
+    It was made from ``chunks`` chunks, for queries from as many vectors, and takes effect with the commit of
     ``made_at_generation``. ``last`` is the highest key of these chunks (postings) or row of their vectors (others).
     """
 

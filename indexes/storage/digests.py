@@ -4,8 +4,8 @@ Triggers update the digests in the same transaction as the rows. If a row is alt
 its table no longer matches. The triggers call ``row_hash``, which only ragembed's connections define, so other programs
 cannot change the tables.
 
-``vectors`` and ``tombstones`` need no digest: :mod:`ragembed.indexes.verify` compares each of their rows with the chunk
-that uses it and with the index, which contains the same rows in the same order.
+``vectors`` and ``tombstones`` need no digest: :mod:`ragembed.indexes.writing.integrity` compares each of their rows
+with the chunk that uses it and with the index, which contains the same rows in the same order.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from ragembed.indexes.storage.work_folder import WorkFolder
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
-DERIVED_FILE = re.compile(r"(postings|hubness|baseline)-[0-9a-f]{16}\.safetensors")
-_FOLDERS = {SEGMENTS: SEGMENT_NAME, DERIVED: re.compile("postings|hubness|baseline"), EMBEDDERS: FINGERPRINT}
+DERIVED_FILE = re.compile(r"(postings|hubness|queries)-[0-9a-f]{16}\.safetensors")
+_FOLDERS = {SEGMENTS: SEGMENT_NAME, DERIVED: re.compile("postings|hubness|queries"), EMBEDDERS: FINGERPRINT}
 _INSIDE = {
     SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
     DERIVED: re.compile(r"made|\d+\.part"),

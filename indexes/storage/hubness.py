@@ -26,6 +26,7 @@ from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
+from ragembed.indexes.storage.fit_queries import queries_of, query_arrays
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Rows, VectorEncoder, text_hash
@@ -167,12 +168,11 @@ class Hubness:
         """Map a file of :meth:`save`; raise :class:`StoreDamagedError` if it is invalid."""
         try:
             arrays = map_tensors(file)
-            texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
-            raw_dim, dim, count = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["rows"].size
+            drawn, dim, count = queries_of(arrays), arrays["queries"].shape[1], arrays["rows"].size
             queries = DrawnQueries(
-                PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
-                saved_array(arrays, "origins", np.uint8, (len(texts), HASH_BYTES)),
-                saved_array(arrays, "queries", np.float32, (len(texts), dim)),
+                drawn,
+                saved_array(arrays, "origins", np.uint8, (len(drawn.texts), HASH_BYTES)),
+                saved_array(arrays, "queries", np.float32, (len(drawn.texts), dim)),
             )
             return cls(
                 queries,
@@ -188,9 +188,8 @@ class Hubness:
         from safetensors.numpy import save
 
         arrays = {
-            "texts": np.frombuffer("\n".join(self.queries.drawn.texts).encode("utf-8", "replace"), dtype=np.uint8),
+            **query_arrays(self.queries.drawn),
             "origins": self.queries.origins,
-            "raw": self.queries.drawn.raw,
             "queries": self.queries.vectors,
             "rows": self.rows,
             "values": self.values,

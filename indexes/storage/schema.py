@@ -51,8 +51,8 @@ CREATE TABLE segments (
 CREATE TABLE vectors (
     row       INTEGER PRIMARY KEY AUTOINCREMENT,   -- the id in the FAISS index; never reused
     text_hash BLOB NOT NULL UNIQUE,                -- BLAKE2b-128 of the embedded text
-    segment   INTEGER NOT NULL REFERENCES segments (key),
-    position  INTEGER NOT NULL                     -- row of segments/<folder>/raw.f16
+    segment   INTEGER REFERENCES segments (key),   -- NULL while the text waits for its vector
+    position  INTEGER                              -- row of segments/<folder>/raw.f16
 );
 CREATE INDEX vectors_by_segment ON vectors (segment);
 
@@ -138,10 +138,10 @@ END;
 
 CREATE TABLE derived (                  -- files that can be made again from the rest of the store
     file               TEXT PRIMARY KEY,    -- name below derived/
-    name               TEXT NOT NULL,       -- what it holds: postings, hubness or baseline
+    name               TEXT NOT NULL,       -- what it holds: postings, hubness or queries
     sha256             TEXT NOT NULL,
     made_at_generation INTEGER NOT NULL,
-    chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (baseline), that it was made from
+    chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (queries), that it was made from
     last               INTEGER NOT NULL     -- highest key of these chunks (postings) or row of their vectors (others)
 ) WITHOUT ROWID;
 CREATE TABLE stale_postings (           -- chunks that were deleted or changed

@@ -21,7 +21,8 @@ _CACHE_KIBIBYTES = 32 << 10
 
 _WORD_PAGES, _WORDS_MERGED = 500, 2
 """Pages of the full-text index that one merge step writes, and the changes below which a step had nothing to do."""
-_PAGE_COUNTS = ("freelist_count", "page_count")
+_FREE_SHARE = 0.05
+"""Unused share of the database above which the space is returned to the disk."""
 
 _DIGITS = 20
 
@@ -97,15 +98,18 @@ class Database:
                 self.rebuild_words()
                 catalog.set_meta(self.connection, "words", current.to_dict())
 
-    def free_share(self) -> float:
-        """Return the unused share of the database file, from 0 to 1."""
-        free, pages = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGE_COUNTS)
-        return float(free / pages)
-
     def vacuum(self) -> None:
-        """Return the space of deleted rows to the disk."""
-        self.connection.execute("VACUUM")
-        self.checkpoint()
+        """Return the space of deleted rows to the disk, if it is a part of the file that matters."""
+        free, pages = free_pages(self.connection)
+        if free > _FREE_SHARE * pages:
+            self.connection.execute("VACUUM")
+            self.checkpoint()
+
+
+def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the numbers of unused and of all pages of the database file."""
+    free, pages = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+    return free, pages
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:

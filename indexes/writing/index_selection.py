@@ -35,6 +35,7 @@ from ragembed.indexes.types import VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.progress import Progress
 from ragembed.types import Floats
+from ragembed.version import install_command
 
 QUERIES = 300
 """Number of pseudo-queries that an index is tuned on, and of others that it is measured on."""
@@ -62,7 +63,7 @@ def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> b
     open_kind = IndexConfig(wanted.kind)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # The store had too few vectors for the configured kind.
-    if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
+    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and has_faiss():
         return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
@@ -82,7 +83,7 @@ def _exact_without_faiss(wanted: IndexConfig) -> bool:
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
     """Return a warning if the store is too large for exact search, and FAISS is not installed."""
     outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
-    return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}"] if outgrown else []
+    return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}{install_command('cpu')}"] if outgrown else []
 
 
 def too_few(wanted: IndexConfig, rows: int) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,18 @@ from ragembed.indexes.faiss_index.gpus import building_gpus
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec, require_library
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.baseline import BASELINE, Baseline
 from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.fit_queries import QUERIES, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
-from ragembed.indexes.storage.transactions import Database, write_errors
+from ragembed.indexes.storage.transactions import Database, free_pages, write_errors
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.progress import Progress, SilentProgress
 
-_FREE_SHARE = 0.05
-"""Unused share of the database above which the space is returned to the disk."""
+UNUSED_ABOVE = 0.25
+"""Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
 
 
 class Upkeep:
@@ -76,14 +77,9 @@ class Upkeep:
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
-    @property
-    def has_baseline(self) -> bool:
-        """Whether the store has a baseline of its embedder."""
-        return bool(derived.records(self._connection, BASELINE.name))
-
-    def baseline(self) -> Baseline | None:
-        """Return the baseline of the store's embedder, or None; a damaged one is dropped."""
-        files = derived.sound_files(self._store, self._database, BASELINE)
+    def fit_queries(self) -> PseudoQueries | None:
+        """Return the pseudo-queries of the store's fit, or None; a damaged file is dropped."""
+        files = derived.sound_files(self._store, self._database, QUERIES)
         return files[0][1] if files else None
 
     # Segments
@@ -93,13 +89,13 @@ class Upkeep:
         embedder: VectorEncoder,
         progress: Progress | None = None,
         meta: Mapping[str, object] | None = None,
-        baseline: Baseline | None = None,
+        queries: PseudoQueries | None = None,
     ) -> None:
         """Switch to another embedder with the same raw vectors: rebuild every index from them, without running a model.
 
         Each rebuilt segment is committed, so the next run with the same embedder continues an interrupted one. One
-        transaction then switches to all of them, and stores the JSON values ``meta`` and the new ``baseline``. An
-        approximate index becomes flat until :meth:`refresh_index` chooses another.
+        transaction then switches to all of them, and stores the JSON values ``meta`` and the ``queries`` of the fit.
+        An approximate index becomes flat until :meth:`refresh_index` chooses another.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
             raise IncompatibleStoreError(
@@ -115,18 +111,19 @@ class Upkeep:
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
-                self._store_fit(baseline, {**(meta or {}), "embedder": record})
+                self._store_fit(queries, {**(meta or {}), "embedder": record})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 
-    def _store_fit(self, baseline: Baseline | None, values: Mapping[str, object]) -> None:
+    def _store_fit(self, queries: PseudoQueries | None, values: Mapping[str, object]) -> None:
         """Store JSON values of another embedder, and drop what was made for the former one, within a transaction."""
         self._connection.execute("DELETE FROM rewritten")
-        for name in (derived.HUBNESS, derived.BASELINE):
+        for name in (derived.HUBNESS, derived.QUERIES):
             derived.forget(self._connection, name)
-        if baseline is not None:
-            made = derived.write_derived(self._store, BASELINE.name, baseline.save, baseline.vectors, baseline.last_row)
-            derived.insert(self._connection, made)
+        if queries is not None:
+            write = partial(save_queries, queries=queries)
+            about = self.live_vectors(), catalog.last_row(self._connection)
+            derived.insert(self._connection, derived.write_derived(self._store, QUERIES.name, write, *about))
         choice = catalog.index_choice(self._connection)
         if choice is not None and self._approximate:
             values = {**values, "index_choice": replace(choice, rows=0).to_dict()}  # to be made again
@@ -139,13 +136,13 @@ class Upkeep:
         blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]],
         raw_dim: int,
         meta: Mapping[str, object],
-        baseline: Baseline,
+        queries: PseudoQueries | None,
     ) -> None:
         """Switch to another embedder with other raw vectors, for all rows that chunks use.
 
         ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction replaces
-        all vectors, drops unused rows, and stores the JSON values ``meta`` and the new ``baseline``. The index is as
-        after :meth:`adopt`.
+        all vectors, drops unused rows, and stores the JSON values ``meta`` and the ``queries`` of the fit. The index
+        is as after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
@@ -154,7 +151,7 @@ class Upkeep:
             written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
-                self._store_fit(baseline, {**meta, "embedder": record, "dim": raw_dim})
+                self._store_fit(queries, {**meta, "embedder": record, "dim": raw_dim})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 
@@ -228,9 +225,19 @@ class Upkeep:
                     self._connection.execute("DELETE FROM rewritten")
                 compaction.sweep_unnamed(self._store, self._connection)
             self._database.merge_words()
-            if self._database.free_share() > _FREE_SHARE:
-                self._database.vacuum()
+            self._database.vacuum()
         return notes
+
+    def compact(self, progress: Progress) -> None:
+        """Drop unused rows and return free space to the disk, if a good part of the store is unused.
+
+        An approximate index keeps its unused rows, because without them it would have to be built again.
+        """
+        if unused_share(self._connection) > UNUSED_ABOVE:
+            if not self._approximate:
+                self._merge(compaction.all_to_merge(self._connection), progress)
+            with write_errors(self._store):
+                self._database.vacuum()
 
     def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
@@ -246,6 +253,11 @@ class Upkeep:
             compaction.sweep_unnamed(self._store, self._connection)
 
     # Index
+
+    def refresh_postings(self, progress: Progress) -> None:
+        """Update the postings, which make lexical search fast, after chunks changed."""
+        with write_errors(self._store):
+            update_postings(self._store, self._database, progress)
 
     def refresh_index(
         self, wanted: IndexConfig | None = None, progress: Progress | None = None, *, for_collection: bool = False
@@ -266,8 +278,8 @@ class Upkeep:
                 self.set_meta({"index": wanted.to_dict()})
             return []
         progress = progress or SilentProgress()
+        self.refresh_postings(progress)
         with write_errors(self._store):
-            update_postings(self._store, self._database, progress)
             update_hubness(
                 self._store,
                 self._database,
@@ -334,13 +346,16 @@ class Upkeep:
         """Return the number of vectors that chunks use."""
         return catalog.count(self._connection, "vectors") - catalog.count(self._connection, "tombstones")
 
-    def last_row(self) -> int:
-        """Return the highest vector row, or 0 if there are no vectors."""
-        return catalog.last_row(self._connection)
-
     def live_raw(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, ordered by row, in blocks."""
         return compaction.live_raw(self._store, self._connection, self._segments())
 
     def _segments(self) -> list[SegmentRecord]:
         return catalog.segments(self._connection)
+
+
+def unused_share(connection: sqlite3.Connection) -> float:
+    """Return the share of vectors that no chunk uses or of free pages of the database, whichever is larger."""
+    vectors, unused = (catalog.count(connection, table) for table in ("vectors", "tombstones"))
+    free, pages = free_pages(connection)
+    return max(unused / max(vectors, 1), free / max(pages, 1))

@@ -1,4 +1,4 @@
-"""Writing to a store: vectors are written first, then one transaction makes them part of the store.
+"""Writing to a store: chunks, which one transaction makes searchable by their words, and vectors, before or after them.
 
 :meth:`ragembed.indexes.Store.writer` holds the store's lock and returns the writer for its ``with`` block. Merging and
 the choice of the index are in :mod:`upkeep`.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count
 from time import monotonic as clock
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.indexes.filters import Filter
@@ -27,6 +29,7 @@ from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
+from ragembed.progress import Progress
 from ragembed.stopping import check
 from ragembed.types import Floats
 
@@ -56,39 +59,40 @@ class StoreWriter(Upkeep):
         texts: Iterable[str],
         progress: Callable[[int], None] | None = None,
         batch_size: int | None = None,
-        encode: Encode | None = None,
-        saved: Callable[[int], None] | None = None,
     ) -> int:
         """Encode and commit the ``texts`` that have no vector in the store, in batches of ``BATCH``.
 
         Returns the number of encoded texts. Search does not see vectors that no chunk uses. A repeated run finds them
         by their text. ``progress`` is called from time to time with the number of texts encoded since the last call.
-        ``encode`` makes the raw vectors; by default the store's embedder does. If it makes them in parts, the finished
-        parts are committed every ``COMMIT_SECONDS``, and also if an error or an interruption stops it. ``saved`` is
-        called after each commit, with the number of ``texts`` at the start of the list that all have a vector.
         """
-        encode = encode or (lambda some, advance: [self._embedder.raw_documents(some, advance)])
-        texts = list(texts)
         wanted = {text_hash(text): text for text in texts}
         known = self.known(wanted)
         missing = [key for key in wanted if key not in known]
-        step = batch_size or BATCH
-        positions = {key: i for i, key in reversed(list(enumerate(map(text_hash, texts))))} if saved else {}
-        for start in range(0, len(missing), step):
+        for batch in blocks(missing, batch_size or BATCH):
             check()
-            batch = missing[start : start + step]
-
-            def committed(done: int, before: int = start) -> None:
-                if saved is not None and before + done < len(missing):
-                    saved(positions[missing[before + done]])
-
-            self._commit_parts(batch, encode([wanted[key] for key in batch], progress), committed)
-        if saved is not None:
-            saved(len(texts))
+            self._commit_vectors(batch, self._embedder.raw_documents([wanted[key] for key in batch], progress))
         return len(missing)
 
-    def _commit_parts(self, keys: Sequence[bytes], parts: Iterable[Floats], committed: Callable[[int], None]) -> None:
-        """Commit the vectors of ``keys``, which come in parts; call ``committed`` with their number so far."""
+    def encode_waiting(self, encode: Encode, progress: Progress) -> int:
+        """Encode the texts of chunks that were committed without a vector, and return their number.
+
+        ``encode`` makes the raw vectors. Finished parts of a batch are committed every ``COMMIT_SECONDS``, and also if
+        an error or an interruption stops it.
+        """
+        encoded = 0
+        progress.start("embedding", "chunks", catalog.count_waiting(self._connection))
+        while texts := catalog.waiting_texts(self._connection, BATCH):
+            check()
+            before = self.last_segment()
+            self._commit_parts(list(texts), encode(list(texts.values()), progress.advance))
+            self.merge_since(before, BATCH)
+            self.merge()
+            encoded += len(texts)
+        progress.finish()
+        return encoded
+
+    def _commit_parts(self, keys: Sequence[bytes], parts: Iterable[Floats]) -> None:
+        """Commit the vectors of ``keys``, which come in parts."""
         waiting: list[Floats] = []
         done, last = 0, clock()
 
@@ -99,7 +103,6 @@ class StoreWriter(Upkeep):
                 waiting.clear()
                 self._commit_vectors(keys[done : done + len(vectors)], vectors)
                 done += len(vectors)
-                committed(done)
             last = clock()
 
         try:
@@ -109,6 +112,8 @@ class StoreWriter(Upkeep):
                     commit()
         finally:
             commit()
+        if done < len(keys):
+            raise ConfigError(f"the embedder returned {done:,} vectors for {len(keys):,} texts: expected one for each")
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> list[bytes]:
         """Commit raw vectors, float32, shape ``(n, d)``, that were made elsewhere for ``texts``; return their keys.
@@ -161,9 +166,13 @@ class StoreWriter(Upkeep):
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
-        return set(catalog.rows_of_hashes(self._connection, hashes))
+        return catalog.hashes_with_vector(self._connection, hashes)
 
     def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
+        """Commit a segment with the raw vectors of the texts with the hashes ``keys``.
+
+        A text that waits for its vector has a row, which chunks use; another gets a new row, which is unused.
+        """
         try:
             raw = to_raw(vectors)
         except ValueError as error:
@@ -174,20 +183,25 @@ class StoreWriter(Upkeep):
             self._require_usable(catalog.index_config(self._connection), shape[1])
             with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
+        waiting = catalog.rows_of_hashes(self._connection, keys)
         last = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
-        first = 1 if last is None else int(last[0]) + 1
-        rows = np.arange(first, first + len(keys), dtype=np.int64)
+        new = dict(zip((key for key in keys if key not in waiting), count(1 if last is None else int(last[0]) + 1)))
+        rows = np.array([waiting.get(key) or new[key] for key in keys], dtype=np.int64)
+        order = np.argsort(rows)
         with write_errors(self._store):
             make = self._make_index()
-            files, _ = write_segment(self._store, [(rows, raw)], self._embedder.postprocess_documents, make)
+            files, _ = write_segment(
+                self._store, [(rows[order], raw[order])], self._embedder.postprocess_documents, make
+            )
             with self._database.transaction():
                 segment = compaction.insert_segment(self._connection, files)
                 self._connection.executemany(
-                    "INSERT INTO vectors (row, text_hash, segment, position) VALUES (?, ?, ?, ?)",
-                    [(row, key, segment, i) for i, (row, key) in enumerate(zip(rows.tolist(), keys, strict=True))],
+                    "INSERT INTO vectors (row, text_hash, segment, position) VALUES (?, ?, ?, ?) ON CONFLICT (row)"
+                    " DO UPDATE SET segment = excluded.segment, position = excluded.position",
+                    [(int(rows[at]), keys[at], segment, position) for position, at in enumerate(order.tolist())],
                 )
                 self._connection.executemany(
-                    "INSERT INTO tombstones (row) VALUES (?)", [(row,) for row in rows.tolist()]
+                    "INSERT INTO tombstones (row) VALUES (?)", [(row,) for row in new.values()]
                 )
 
     def _require_dimension(self, vectors: Floats) -> None:
@@ -213,10 +227,11 @@ class StoreWriter(Upkeep):
         """Commit a change of chunks and files in one transaction.
 
         ``sources`` replace the stored files of the same names. A chunk replaces any chunk with the same id, in the
-        store or earlier in ``chunks``; records of indexing runs about it are kept. The text of every chunk must have
-        been staged. ``expected`` are the chunks that an indexing run has not recorded yet. ``lines`` are the keys of
-        the lines of ``sources``, by name. ``keys`` are the keys of the vectors of chunks, by id, as
-        :meth:`stage_vectors` returns them; by default, a chunk has the vector of its text.
+        store or earlier in ``chunks``; records of indexing runs about it are kept. A chunk whose text was not staged
+        is found by its words, and waits for :meth:`encode_waiting`; the store is unfinished until then. ``expected``
+        are the chunks that an indexing run has not recorded yet. ``lines`` are the keys of the lines of ``sources``, by
+        name. ``keys`` are the keys of the vectors of chunks, by id, as :meth:`stage_vectors` returns them; by default,
+        a chunk has the vector of its text.
         """
         chunks = list({record.id: record for record in chunks}.values())
         removed_sources = list(removed_sources)
@@ -330,12 +345,12 @@ class StoreWriter(Upkeep):
         )
 
     def search_by(self, records: Sequence[ChunkRecord]) -> None:
-        """Update the searched text of stored chunks to that of ``records``, whose embedded texts were staged."""
+        """Update the searched text of stored chunks to that of ``records``; new texts wait for their vectors."""
         if not records:
             return
         hashes = {record.id: text_hash(record.chunk.embedded_text) for record in records}
         with write_errors(self._store), self._database.transaction():
-            rows = catalog.rows_of_hashes(self._connection, hashes.values())
+            rows = _rows_of_texts(self._connection, hashes.values())
             before = catalog.rows_of_ids(self._connection, list(hashes))
             self._connection.executemany(
                 "UPDATE chunks SET searched = ?, row = ? WHERE id = ?",
@@ -372,16 +387,12 @@ def _insert_chunks(
 ) -> set[int]:
     """Insert chunks with vectors, of their text or with ``keys`` by id; return the rows of these vectors."""
     hashes = [keys.get(record.id) or text_hash(record.chunk.embedded_text) for record in records]
-    rows = catalog.rows_of_hashes(connection, hashes)
+    rows = _rows_of_texts(connection, hashes)
     sources: dict[str, int] = {}
-    for record, key in zip(records, hashes, strict=True):
+    for record in records:
         if UNUSABLE.search(record.id):
             raise ConfigError(
                 f"the id {record.id!r} contains U+0000 or a lone surrogate: use an id without these characters"
-            )
-        if key not in rows:
-            raise StoreError(
-                f"the chunk {record.id!r} was committed before its text was staged: stage the texts of all chunks first"
             )
         if record.source is not None and record.source not in sources:
             sources[record.source] = _source_id(connection, record)
@@ -395,6 +406,17 @@ def _insert_chunks(
     connection.execute(f"INSERT INTO chunks ({_COLUMNS}) SELECT {_COLUMNS} FROM new_chunks ORDER BY rowid")  # noqa: S608  constants
     connection.execute("DELETE FROM new_chunks")
     return set(rows.values())
+
+
+def _rows_of_texts(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
+    """Return the row of each text by its hash; texts without a row get one, and wait for their vectors."""
+    keys = list(dict.fromkeys(hashes))
+    rows = catalog.rows_of_hashes(connection, keys)
+    if new := [(key,) for key in keys if key not in rows]:
+        connection.executemany("INSERT INTO vectors (text_hash) VALUES (?)", new)
+        catalog.set_meta(connection, "unfinished", True)
+        rows |= catalog.rows_of_hashes(connection, (key for (key,) in new))
+    return rows
 
 
 def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[object, ...]:
@@ -425,16 +447,18 @@ def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
 
 
 def _mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
-    """Add a tombstone for each of ``rows`` that no chunk uses, and remove it from the others."""
+    """Add a tombstone for each of ``rows`` that no chunk uses, and remove it from the others.
+
+    A row that waits for a vector, and that no chunk uses, is deleted.
+    """
     affected = [(row,) for row in rows]
     connection.executemany(
         "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
         affected,
     )
-    connection.executemany(
-        "INSERT OR IGNORE INTO tombstones (row) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE row = ?1)",
-        affected,
-    )
+    unused = "FROM vectors WHERE row = ? AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.row = vectors.row)"
+    connection.executemany(f"DELETE {unused} AND segment IS NULL", affected)
+    connection.executemany(f"INSERT OR IGNORE INTO tombstones (row) SELECT row {unused}", affected)
 
 
 def _metadata_json(record: ChunkRecord) -> str:

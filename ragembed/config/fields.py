@@ -29,7 +29,8 @@ class Setting:
     """What is said about a setting, in one place.
 
     ``text`` is the help of the option ``flag``, where backticks mark code; only the reference has ``more``, and a link
-    to ``page``. ``metavar`` names the value. ``default`` says what the option is if it is not given.
+    to ``page``. ``metavar`` names the value. ``default`` says what the option is if it is not given. ``type`` reads the
+    value on the command line, if the annotation of the field does not say how.
     """
 
     text: str
@@ -41,11 +42,19 @@ class Setting:
     most: float | None = None
     more: str = ""
     page: str = ""
+    type: Any = None
 
 
 def setting(value: Any, text: str, flag: str | None = None, metavar: str | None = None, **about: Any) -> Any:
     """Return the field of a setting with the default ``value``; ``about`` has the other fields of :class:`Setting`."""
     return dataclasses.field(default=value, metadata={"setting": Setting(text, flag, metavar, **about)})
+
+
+def left_open(kind: type, name: str) -> Any:
+    """Return a field like the setting ``name`` of a dataclass, whose value is None if it is not given."""
+    [field] = [each for each in dataclasses.fields(kind) if each.name == name]
+    about = dataclasses.replace(field.metadata["setting"], default=str(field.default))
+    return dataclasses.field(default=None, metadata={"setting": about})
 
 
 def settings_of(kind: type) -> dict[str, Setting]:

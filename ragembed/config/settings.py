@@ -362,19 +362,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object.
-
-        Parameters
-        ----------
-        text : str
-            A JSON object with some or all fields. Missing fields get their default values.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_json('{"seed": 7}').seed
-        7
-        """
+        """Return the configuration for a JSON object with some or all fields; the others get their default values."""
         try:
             fields = json.loads(text)
         except ValueError as error:
@@ -391,19 +379,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a TOML document.
-
-        Parameters
-        ----------
-        text : str
-            TOML with some or all fields. Missing fields get their default values.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_toml("seed = 7").seed
-        7
-        """
+        """Return the configuration for TOML with some or all fields; the others get their default values."""
         if sys.version_info >= (3, 11):
             import tomllib
         else:

@@ -42,7 +42,7 @@ from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.indexing.fitting import Fit
 from ragembed.indexes.indexing.request import IndexingOptions
-from ragembed.indexes.storage.baseline import queries_of, query_arrays
+from ragembed.indexes.storage.fit_queries import queries_of, query_arrays
 from ragembed.indexes.storage.layout import NamesInStore
 from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import SourceRecord
@@ -251,13 +251,15 @@ class Work:
     def write_fit(self, fit: Fit) -> None:
         """Write the fit that all stores will use."""
         fit.embedder.save(self.folder / "common")
-        write_arrays(self._queries, {"none": np.zeros(0), **query_arrays(fit.queries)})
+        write_arrays(self._queries, {"none": np.zeros(0)} if fit.queries is None else query_arrays(fit.queries))
 
     def fit(self, device: str | None) -> Fit | None:
         """Return the fit that all stores will use, or None if they keep theirs."""
         if not self.has_fit():
             return None
-        return Fit(Embedder.load(self.folder / "common", device=device), queries_of(dict(map_tensors(self._queries))))
+        arrays = map_tensors(self._queries)
+        queries = None if "none" in arrays else queries_of(arrays)
+        return Fit(Embedder.load(self.folder / "common", device=device), queries)
 
     def has_fit(self) -> bool:
         """Return whether the stores will use a new fit."""

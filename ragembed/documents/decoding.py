@@ -1,9 +1,6 @@
 r"""Decode bytes: detect whether a file is text, and its encoding.
 
-Valid UTF-8 always wins. Other files are decoded with each of the most common legacy encodings (Windows-1252, Shift-JIS,
-EUC-JP), and the most plausible result is kept. :func:`_western_share` and :func:`_japanese_share` return the share of
-non-ASCII characters that are in a plausible position for such a text. This works with only a few non-ASCII characters,
-too few for a statistical detector. If no result is plausible, ``charset-normalizer`` decides.
+Valid UTF-8 always wins. For other files, :mod:`.legacy_encodings` chooses the encoding in which they are most likely.
 
 Only ``\n`` ends a line, so line numbers match those of ``sed``, ``grep`` and editors.
 """
@@ -15,6 +12,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+
+from ragembed.documents.legacy_encodings import most_likely
 
 _SNIFFED_BYTES = 8192
 _SCORED_BYTES = 1 << 16
@@ -42,23 +41,6 @@ _BEYOND_ASCII = re.compile(rb"[\x00-\x09\x0b-\x7f]{0,64}[\x80-\xff][^\n]{0,4096}
 _MULTIBYTE_UTF8 = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
 )
-
-_WORD = re.compile(r"[^\W\d_ªºµ¹²³¼½¾]+")
-_UNLIKELY_IN_WESTERN_WORD = re.compile(r"[^\x00-\x7f]{4}|[a-z][À-ÞŠŽŒŸ](?:[a-z]|$)")
-_WESTERN_LETTERS = frozenset("ŠšŽžŒœŸ") | {chr(code) for code in range(0xC0, 0x100)} - set("×÷")
-_WESTERN_ONE_LETTER_WORDS = frozenset("àáâäåæèéêíóôöøüþÀÁÂÄÅÆÈÉÊÍÓÔÖØÜÞ")
-_WESTERN_ALPHABETS = tuple(
-    map(frozenset, ("àâçèéêëîïôùûüœ", "äöüßéà", "áéíñóúü", "àáâãçéêíóôõúü", "àèéìíòóùú", "åäöæøé", "áéíóúýðþæö"))
-)
-_SIGNS = re.compile(r"(?:[ªºµ¹²³¼½¾]|[^\x00-\x7f](?<!\w))+")
-_WESTERN_QUOTATION = frozenset("“”„‘’‚‹›«»…–—\xa0")
-_WESTERN_SIGNS_IN_WORDS = frozenset("\xa0\xad’‘–—·°")
-_WESTERN_SIGNS = _WESTERN_QUOTATION | _WESTERN_SIGNS_IN_WORDS | frozenset("•€£¥¢§©®™¿¡ªº¹²³½¼¾×±µ†‰")
-
-_CHARSET_NORMALIZER_CODECS = [
-    "big5", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp932", "cp949",
-    "euc_jp", "gb18030", "iso8859_2", "iso8859_5", "iso8859_7", "koi8_r", "koi8_u", "mac_roman", "tis_620",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +187,8 @@ def _legacy_codec(data: bytes) -> str:
     damaged = sample.decode("utf-8", "replace").count("\ufffd")
     if sum(map(len, _MULTIBYTE_UTF8.findall(sample))) >= 5 * damaged:
         return "utf-8"
-    western, euc_jp = _lenient(sample, "cp1252")[0], _lenient(sample, "euc_jp")[0]
-    shares = {
-        "cp932": _japanese_share(_lenient(sample, "cp932")[0]),
-        "cp1252": _western_share(western),
-        # Chinese and Korean texts decode to kanji here, so only kana indicate Japanese.
-        "euc_jp": _japanese_share(euc_jp) if _kana_share(euc_jp) > 0.2 else 0,
-    }
-    codec = max(shares, key=lambda name: shares[name])
-    if shares[codec] >= 0.75 and (codec != "cp1252" or _is_western_spelling(western)):
-        return codec
-    if shares[codec] < 0.75 and 100 * damaged <= len(data):
-        return "utf-8"
-    from charset_normalizer import from_bytes
-
-    guess = from_bytes(sample, cp_isolation=_CHARSET_NORMALIZER_CODECS).best()
-    return codec if guess is None else guess.encoding
+    codec, is_likely = most_likely(sample)
+    return codec if is_likely or 100 * damaged > len(data) else "utf-8"
 
 
 def _scored_lines(data: bytes) -> list[bytes]:
@@ -232,73 +200,3 @@ def _scored_lines(data: bytes) -> list[bytes]:
         if size >= _SCORED_BYTES:
             break
     return lines
-
-
-def _western_share(text: str) -> float:
-    """Return the share of non-ASCII characters that are plausible in a Western European text."""
-    good = 0
-    for match in _WORD.finditer(text):
-        word = match[0]
-        if not word.isascii() and _is_western_word(word):
-            good += _count_beyond_ascii(word)
-    for match in _SIGNS.finditer(text):
-        run, signs = match[0], set(match[0])
-        # Two different signs in a row are usually one character of another encoding, unless they are quotation marks.
-        if len(signs) == 1 or signs <= _WESTERN_QUOTATION or "\xa0" in signs:
-            in_word = (
-                text[match.start() - 1 : match.start()].isalpha() and text[match.end() : match.end() + 1].isalpha()
-            )
-            good += sum(char in (_WESTERN_SIGNS_IN_WORDS if in_word else _WESTERN_SIGNS) for char in run)
-    return good / _count_beyond_ascii(text)
-
-
-def _is_western_spelling(text: str) -> bool:
-    """Return whether one Western alphabet covers most of ``text``. Czech or Turkish read as Windows-1252 fails."""
-    letters = [char for char in text.lower() if char in _WESTERN_LETTERS]
-    covered = max(sum(char in alphabet for char in letters) for alphabet in _WESTERN_ALPHABETS)
-    return len(letters) < 20 or covered >= 0.8 * len(letters)
-
-
-def _is_western_word(word: str) -> bool:
-    if len(word) == 1:
-        return word in _WESTERN_ONE_LETTER_WORDS
-    if not re.search("[A-Za-z]", word):
-        uniform = word.islower() or word.isupper()
-        return uniform and any(alphabet.issuperset(word.lower()) for alphabet in _WESTERN_ALPHABETS)
-    letters = all(char.isascii() or char in _WESTERN_LETTERS for char in word)
-    return letters and not _UNLIKELY_IN_WESTERN_WORD.search(word)
-
-
-def _japanese_share(text: str) -> float:
-    """Return the share of non-ASCII characters that are plausible in a Japanese text."""
-    good = 0.0
-    for run in re.finditer(r"[^\x00-\x7f]+", text):
-        before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
-        # An accented letter and the ASCII letter after it decode to one kanji inside a word.
-        alone = len(run[0]) == 1 and (before.isalpha() or after.isalpha())
-        good += 0 if alone else sum(map(_japanese_weight, run[0]))
-    return good / _count_beyond_ascii(text)
-
-
-def _kana_share(text: str) -> float:
-    return sum("\u3041" <= char <= "\u30ff" for char in text) / _count_beyond_ascii(text)
-
-
-def _count_beyond_ascii(text: str) -> int:
-    return sum(char > "\x7f" for char in text)
-
-
-def _japanese_weight(char: str) -> float:
-    if "\u3000" <= char <= "\u30ff" or "\uff01" <= char <= "\uff5e" or char in _common_kanji():
-        return 1.0
-    if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Co"):
-        return 0.0
-    # Level 2 kanji and half-width katakana occur, but other encodings also decode to them.
-    return 0.5
-
-
-@lru_cache(maxsize=1)
-def _common_kanji() -> frozenset[str]:
-    """Return the 2,965 kanji of level 1 of JIS X 0208. Nearly all Japanese text consists of them."""
-    cells = (bytes((row, cell)) for row in range(0xB0, 0xD0) for cell in range(0xA1, 0xFF))
-    return frozenset("".join(cell.decode("euc_jp", "ignore") for cell in cells))

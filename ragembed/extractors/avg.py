@@ -6,7 +6,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from ragembed.corpus import Corpus
 from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, saved_array
+from ragembed.extractors.protocol import saved_array
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import TextConsumer, TokenWeights, fit_streams
-from ragembed.extractors.transformer import LayerMean
+from ragembed.extractors.token_tables import TokenTable
+from ragembed.extractors.transformer import layer_mean
+from ragembed.extractors.weighting import TextConsumer, TokenWeights, fit_streams
 from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Floats, Integers, State
 
@@ -36,14 +36,13 @@ class TokenMeans:
 
     def __init__(self, vocabulary: int, dim: int, layers: tuple[int, ...]) -> None:
         self.layers = layers
-        self._combination = LayerMean(layers)
         self._sums = np.zeros((vocabulary, dim), dtype=np.float64)
         self._rest = np.zeros((vocabulary, dim), dtype=np.float32)
         self.counts = np.zeros(vocabulary, dtype=np.int64)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Add the token vectors of a batch."""
-        hidden, _ = self._combination.combine(batch, states)
+        hidden = layer_mean(self.layers, states)
         text = (batch.kinds == TokenKind.TEXT) | (batch.kinds == TokenKind.SPECIAL)
         ids = batch.ids[text]
         order = np.argsort(ids, kind="stable")
@@ -74,7 +73,7 @@ class TokenMeans:
         self._rest[state["ids"]] += state["rest"]
 
 
-class AvgTable:
+class AvgTable(TokenTable):
     """The fitted static vectors.
 
     A token that the corpus does not contain has no vector if ``unseen`` is ``"skip"``. ``"mapped"`` maps its word
@@ -107,11 +106,11 @@ class AvgTable:
         if self.unseen == "mapped" and seen.any():
             # A table may have more rows than the vocabulary, and a vocabulary may have tokens without a row.
             embeddings = word_embeddings()[: len(seen)]
-            known = len(embeddings)
-            seen_known = np.flatnonzero(seen[:known])
+            count = len(embeddings)
+            seen_known = np.flatnonzero(seen[:count])
             mapped = _linear_map(embeddings[seen_known], vectors[seen_known])(embeddings)
-            vectors[:known] = np.where(seen[:known, None], vectors[:known], mapped)
-            seen[:known] = True
+            vectors[:count] = np.where(seen[:count, None], vectors[:count], mapped)
+            seen[:count] = True
         self._vectors, self._present = vectors, seen
 
     def share(self, other: AvgTable) -> None:
@@ -135,7 +134,7 @@ class AvgTable:
         return self._vectors, self._present
 
 
-class AvgExtractor:
+class AvgExtractor(StaticExtractor):
     """A static extractor whose table is fitted by the forward pass of a model, which reads texts without a template.
 
     The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those given to :meth:`fit`.
@@ -146,29 +145,16 @@ class AvgExtractor:
         model: ContextualModel,
         layers: tuple[int, ...],
         table: AvgTable,
-        static: StaticExtractor,
+        weights: TokenWeights,
+        special_tokens: bool,
+        config: Mapping[str, Any],
         corpus: Corpus | None,
     ) -> None:
+        super().__init__(model.tokenizer, table, weights, special_tokens, config)
         self.model = model
         self.layers = layers
         self.corpus = corpus
-        self._table = table
-        self._static = static
-
-    @property
-    def weights(self) -> TokenWeights:
-        """The token weights."""
-        return self._static.weights
-
-    @property
-    def dim(self) -> int:
-        """Dimension of the vectors."""
-        return self._static.dim
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
-        return self._static.config
+        self._averages = table
 
     def fit(self, texts: Iterable[str]) -> None:
         """Fit token weights and static vectors in one pass over ``texts``."""
@@ -190,42 +176,34 @@ class AvgExtractor:
 
     def take(self, means: TokenMeans) -> None:
         """Fit the static vectors on averaged token vectors."""
-        self._table.fit(means, self.model.word_embeddings)
+        self._averages.fit(means, self.model.word_embeddings)
 
     @property
     def unseen(self) -> str:
         """What to do with a token that the corpus does not contain; see :class:`AvgTable`."""
-        return self._table.unseen
+        return self._averages.unseen
 
     @property
     def vectors_id(self) -> int:
         """The identity of the fitted vectors, which extractors that :meth:`share` them have in common."""
-        return id(self._table._fitted()[0])
+        return id(self._averages._fitted()[0])
 
     def share(self, other: AvgExtractor) -> None:
         """Use the static vectors of ``other``, which was fitted on the same means with the same settings."""
-        self._table.share(other._table)
-
-    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
-        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
-        return self._static.encode(texts, side, progress)
-
-    def token_parts(self, text: str, side: Side) -> TokenParts:
-        """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
-        return self._static.token_parts(text, side)
+        self._averages.share(other._averages)
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted token weights and static vectors."""
-        return {**self._static.fingerprint_arrays(), **self._table.state()}
+        return {**super().fingerprint_arrays(), **self._averages.state()}
 
     def state(self) -> State:
         """Return token statistics and static vectors."""
-        return {**self._static.state(), **self._table.state()}
+        return {**super().state(), **self._averages.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
-        self._static.restore(state)
-        self._table.restore(state)
+        super().restore(state)
+        self._averages.restore(state)
 
 
 def _linear_map(inputs: Floats, outputs: Floats) -> Callable[[Floats], Floats]:

@@ -32,19 +32,16 @@ from ragembed.config.specs import (
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
-from ragembed.extractors.embedding_table import EmbeddingTable
-from ragembed.extractors.external import ExternalExtractor, MissingSource, VectorSource
+from ragembed.extractors.combined import MixExtractor, RoutedExtractor
+from ragembed.extractors.external import ExternalExtractor, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
-from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
-from ragembed.extractors.random_embeddings import RandomTable
-from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import TokenWeights
-from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
-from ragembed.extractors.weighting import make_weighting
+from ragembed.extractors.token_tables import EmbeddingTable, RandomTable, WordTable
+from ragembed.extractors.transformer import LayerCombination, Pooling, TransformerExtractor
+from ragembed.extractors.weighting import TokenWeights, make_weighting
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
 from ragembed.models.packaging import Package, Route, check_supported, has_router, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
@@ -191,7 +188,6 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
     """Build the extractor ``words``."""
     from ragembed.extractors.word_vectors import open_word_vectors
-    from ragembed.extractors.words import WordTable
     from ragembed.models.word_tokenizer import WordTokenizer
 
     if config.model == DEFAULT_MODEL:
@@ -248,17 +244,18 @@ def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
             f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
         )
     weights = _weights(config, tokenizer, _EXTERNAL, special_tokens=False)
-    source = source or _source(config.model, room)
-    extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
+    source = source or _served(config.model, room)
+    name = config.model.removeprefix(GIVEN) if source is None else source.name
+    extractor = ExternalExtractor(name, source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
     return Built(
         extractor, tokenizer, _EXTERNAL, config, tokenizer.max_tokens, room, needs_model=False, is_external=True
     )
 
 
-def _source(model: str, room: int) -> VectorSource:
-    """Return the client of the server that ``model`` names; an object that is not given is missing."""
+def _served(model: str, room: int) -> VectorSource | None:
+    """Return the client of the server that ``model`` names, or None."""
     if (server := parse_server(model)) is None:
-        return MissingSource(model.removeprefix(GIVEN))
+        return None
     from ragembed.models.served import ServedModel
 
     return ServedModel(server, room)
@@ -309,14 +306,14 @@ def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> Embed
     prompts = [config.document_prompt, config.query_prompt]
     if config.prompt_name is not None:
         if config.prompt_name not in package.prompts:
-            known = ", ".join(map(repr, package.prompts)) or "none"
-            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {known}")
+            names = ", ".join(map(repr, package.prompts)) or "none"
+            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {names}")
         prompts = [package.prompts[config.prompt_name]] * 2
     elif config.template != PLAIN or config.query_template is not None:
         return config
     if auto:
         packaged = package.document_prompt, package.query_prompt
-        prompts = [own if given is None else given for given, own in zip(prompts, packaged, strict=True)]
+        prompts = [own if prompt is None else prompt for prompt, own in zip(prompts, packaged, strict=True)]
     documents, queries = ((prompt or "") + TEXT for prompt in prompts)
     return config.replace(
         template=documents,
@@ -337,13 +334,13 @@ def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
         return ("a package that ragembed does not compute",)
     prompts = (package.document_prompt + TEXT, package.query_prompt + TEXT)
     used = (config.template, config.template if config.query_template is None else config.query_template)
-    found = {
+    statements = {
         f"the pooling {package.pooling!r}": package.pooling not in (None, config.pooling),
         f"the modules {', '.join(module.name for module in package.modules)}": package.modules and not config.modules,
         "the prompts " + " and ".join(repr(prompt) for prompt in dict.fromkeys(prompts)): prompts != (TEXT, TEXT)
         and prompts != used,
     }
-    return tuple(name for name, replaced in found.items() if replaced)
+    return tuple(name for name, replaced in statements.items() if replaced)
 
 
 def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
@@ -393,14 +390,16 @@ class _Contextual:
         extractor: Extractor
         if isinstance(extraction, Avg):
             extractor = self._avg(extraction.unseen)
-            contextual = self._transformer(extractor.model, self._layer_mean(model))
+            contextual = self._transformer(extractor.model)
         elif isinstance(extraction, BertAvg):
-            contextual = self._transformer(model, self._layer_mean(model))
+            contextual = self._transformer(model)
             extractor = MixExtractor(contextual, self._avg(extraction.unseen), extraction.w)
         elif isinstance(extraction, SbertWk):
-            extractor = contextual = self._transformer(model, WordKnowledge(extraction, model.n_layers))
+            extraction.check(model.n_layers)
+            fused = LayerCombination(extraction.layers(model.n_layers), extraction)
+            extractor = contextual = self._transformer(model, fused)
         else:
-            extractor = contextual = self._transformer(model, self._layer_mean(model), with_head=True)
+            extractor = contextual = self._transformer(model, with_head=True)
         rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
         room = rooms["documents"]
         return Built(
@@ -421,14 +420,13 @@ class _Contextual:
         dtype = self._config.dtype
         return ContextualModel(self._files, self._tokenizer, templates, self._max_tokens, dtype, self._device)
 
-    def _layer_mean(self, model: ContextualModel) -> LayerMean:
-        """Return the mean of the configured layers."""
-        return LayerMean(parse_layers(self._config.layers, model.n_layers))
+    def _layers(self, model: ContextualModel) -> tuple[int, ...]:
+        return parse_layers(self._config.layers, model.n_layers)
 
     def _transformer(
-        self, model: ContextualModel, combination: LayerCombination, *, with_head: bool = False
+        self, model: ContextualModel, combination: LayerCombination | None = None, *, with_head: bool = False
     ) -> TransformerExtractor:
-        """Build an extractor for contextual token vectors.
+        """Build an extractor for contextual token vectors, by default the means of the configured layers.
 
         Raises :class:`ConfigError` if the pooling does not fit the model or the template.
         """
@@ -449,6 +447,7 @@ class _Contextual:
         pooled = special and not set(poolings) <= {"masks", "text"}
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common, special_tokens=pooled)
         head = self._head(model.dim * len(poolings)) if with_head else None
+        combination = combination or LayerCombination(self._layers(model))
         return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights, head)
 
     def _head(self, dim: int) -> Head:
@@ -465,9 +464,9 @@ class _Contextual:
         table = AvgTable(self._tokenizer.vocabulary_size, model.dim, unseen)
         special = bool(config.special_tokens)
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
-        static = StaticExtractor(self._tokenizer, table, weights, special, {"tokenizer": self._tokenizer_sha256})
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
-        return AvgExtractor(model, self._layer_mean(model).layers, table, static, corpus)
+        about = {"tokenizer": self._tokenizer_sha256}
+        return AvgExtractor(model, self._layers(model), table, weights, special, about, corpus)
 
 
 def _weights(
@@ -475,5 +474,5 @@ def _weights(
 ) -> TokenWeights:
     """Return the token weights for ``config``, not fitted; ``special_tokens`` says whether they take part."""
     corpus = None if config.weighting_corpus is None else Corpus(Path(config.weighting_corpus))
-    weighting = make_weighting(config.weighting, config.biases)
+    weighting = make_weighting(config.weighting, tokenizer.vocabulary, config.biases)
     return TokenWeights(weighting, tokenizer, sha256, common, corpus, special_tokens=special_tokens)

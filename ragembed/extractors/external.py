@@ -6,7 +6,7 @@ The first texts of each process are sent together with the probe: if its vector 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,15 +15,22 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import Template
 from ragembed.errors import ConfigError, ModelError
-from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, saved_array
-from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.extractors.protocol import Extractor, Progress, Side, TokenParts, saved_array
+from ragembed.extractors.weighting import TokenWeights
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats, State
 
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.999
 """Least cosine of two vectors of the probe from the same model. Servers differ by rounding between two requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The role of texts: their side, and the template around each of them."""
+
+    side: Side
+    template: Template
 
 
 class VectorSource(Protocol):
@@ -34,45 +41,29 @@ class VectorSource(Protocol):
         """The name of the model, for messages."""
         ...
 
-    def encode(
-        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
-    ) -> Floats:
-        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``.
-
-        ``progress`` is called with the number of texts completed since the last call.
-        """
+    def encode(self, texts: Sequence[str], role: Role, progress: Progress | None = None) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MissingSource:
-    """Stands for a source that was not given: post-processors can be fitted again, but no text can be encoded."""
-
-    name: str
-
-    def encode(self, texts: Sequence[str], prompt: Template, side: Side, progress: object = None) -> Floats:  # noqa: ARG002  the protocol's signature
-        """Raise :class:`ModelError`."""
-        raise ModelError(
-            f"the vectors were made by {self.name}, which is not saved: give it as base=…, set RAGEMBED_MODEL to a "
-            "server of the same model, such as 'openai:NAME', or search by words with --mode lexical"
-        )
-
-
-class ExternalExtractor(FittedByWeights):
+class ExternalExtractor(Extractor):
     """Raw vectors from a source outside ragembed, cut to ``truncate_dim`` dimensions and scaled to unit length again.
 
-    ``window`` is a number of tokens. The token weights are uniform and have no effect.
+    ``name`` is that of the model. Without a ``source``, post-processors can be fitted again, but no text can be
+    encoded. ``window`` is a number of tokens. The token weights are uniform and have no effect.
     """
 
     def __init__(
         self,
-        source: VectorSource,
+        name: str,
+        source: VectorSource | None,
         documents: Template,
         queries: Template,
         window: int,
         truncate_dim: int | None,
         weights: TokenWeights,
     ) -> None:
+        self.name = name
         self.source = source
         self.weights = weights
         self._prompts: dict[Side, Template] = {"documents": documents, "queries": queries}
@@ -108,9 +99,12 @@ class ExternalExtractor(FittedByWeights):
             raise self._changed(f"vectors of {vectors.shape[1]} dimensions, not {self.dim}")
         return vectors
 
-    def token_parts(self, text: str, side: Side) -> TokenParts:  # noqa: ARG002  the protocol's signature
+    def token_parts(self, text: str, side: Side) -> TokenParts:
         """Raise :class:`ConfigError`: the vectors of the tokens are not known."""
-        raise ConfigError(f"the tokens of {self.source.name} are not known: its vectors cannot be split into words")
+        raise ConfigError(
+            f"the tokens of {self.name} are not known: the vector of {text[:40]!r}, one of the {side}, cannot be split "
+            "into words"
+        )
 
     def fingerprint_arrays(self) -> State:
         """Return the vectors of the probe."""
@@ -132,24 +126,29 @@ class ExternalExtractor(FittedByWeights):
     def _probe(self, side: Side) -> Floats:
         """Return the vector of the probe, shape ``(d,)``."""
         if side not in self._probes:
-            self._keep(side, self._vectors([PROBE], self._prompts[side], side)[0])
+            self._keep(side, self._vectors([PROBE], Role(side, self._prompts[side]))[0])
         return self._probes[side]
 
     def _encode(self, texts: Sequence[str], side: Side, progress: Progress | None) -> Floats:
         """Return the vectors of ``texts``; the first texts of a side are sent together with the probe."""
         own: Side = "documents" if side in ("documents", "few-documents") else "queries"
-        prompt = self._prompts[own]
+        role = Role(side, self._prompts[own])
         if own in self._checked:
-            return self._vectors(texts, prompt, side, progress)
+            return self._vectors(texts, role, progress)
         extra = iter([1])
         counted = None if progress is None else lambda number: progress(number - next(extra, 0))
-        vectors = self._vectors([PROBE, *texts], prompt, side, counted)
+        vectors = self._vectors([PROBE, *texts], role, counted)
         self._keep(own, vectors[0])
         return vectors[1:]
 
-    def _vectors(self, texts: Sequence[str], prompt: Template, side: Side, progress: Progress | None = None) -> Floats:
+    def _vectors(self, texts: Sequence[str], role: Role, progress: Progress | None = None) -> Floats:
         """Return the vectors of the source, truncated."""
-        vectors = self.source.encode(texts, prompt, side, progress)
+        if self.source is None:
+            raise ModelError(
+                f"the vectors were made by {self.name}, which is not saved: give it as base=…, set RAGEMBED_MODEL to a "
+                "server of the same model, such as 'openai:NAME', or search by words with --mode lexical"
+            )
+        vectors = self.source.encode(texts, role, progress)
         if self._truncate_dim is None:
             return vectors
         if self._truncate_dim > vectors.shape[1]:
@@ -161,15 +160,15 @@ class ExternalExtractor(FittedByWeights):
 
     def _keep(self, side: Side, probe: Floats) -> None:
         """Keep the vector of the probe, or compare it with the one that was kept before."""
-        known = self._probes.setdefault(side, probe)
-        if known.shape != probe.shape:
-            raise self._changed(f"vectors of {len(probe)} dimensions, not {len(known)}")
-        if not (cosine := float(known @ probe)) >= SAME:
+        former = self._probes.setdefault(side, probe)
+        if former.shape != probe.shape:
+            raise self._changed(f"vectors of {len(probe)} dimensions, not {len(former)}")
+        if not (cosine := float(former @ probe)) >= SAME:
             raise self._changed(f"another vector for a fixed sentence, with the cosine {cosine:.3f}")
         self._checked.add(side)
 
     def _changed(self, what: str) -> ModelError:
         return ModelError(
-            f"{self.source.name} is not the model that this embedder was fitted with: it returns {what}; use the "
+            f"{self.name} is not the model that this embedder was fitted with: it returns {what}; use the "
             "former model, or index into a new store"
         )

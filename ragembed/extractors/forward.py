@@ -110,15 +110,15 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        kept = current()
-        if kept is None or self._name is None:
+        cache = current()
+        if cache is None or self._name is None:
             self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
             return
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             # Each block is kept for itself, because a fit passes its texts on in such blocks.
             block = texts[start : start + _TEXTS_PER_BLOCK]
             batches = partial(self._batches, block, batch_tokens, None)
-            done = kept.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
+            done = cache.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
             if progress is not None:
                 progress(len(block) - done)  # texts without tokens are in no batch
 

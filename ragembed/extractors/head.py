@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
-from ragembed.extractors.parts import TokenParts
+from ragembed.extractors.protocol import TokenParts
 from ragembed.models.packaging import Module
-from ragembed.postprocess.normalize import Normalize
-from ragembed.postprocess.parts import Parts
+from ragembed.postprocess.protocol import Parts
+from ragembed.postprocess.steps import Normalize
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Doubles, Floats
 
@@ -125,12 +125,12 @@ class Head:
             vectors = step.transform(vectors)
         return vectors
 
-    def transform_parts(self, found: TokenParts) -> TokenParts:
+    def transform_parts(self, pooled: TokenParts) -> TokenParts:
         """Map the parts of a pooled vector to parts of the raw vector; the sum of the parts stays exact."""
-        parts = Parts(found.rows, found.shares)
+        parts = Parts(pooled.rows, pooled.shares)
         for step in self._steps:
             parts = step.transform_parts(parts)
-        return TokenParts(found.tokens, parts.rows, found.shares)
+        return TokenParts(pooled.tokens, parts.rows, pooled.shares)
 
 
 def build_head(dim: int, modules: Sequence[Module], *, normalize: bool, truncate_dim: int | None) -> Head:
@@ -206,8 +206,8 @@ def _tensors(folder: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def _tensor(tensors: Mapping[str, NDArray[Any]], name: str, folder: Path, axes: int) -> Floats:
-    found = tensors.get(name)
-    if found is None or found.ndim != axes:
-        shown = "is missing" if found is None else f"has shape {found.shape}"
+    tensor = tensors.get(name)
+    if tensor is None or tensor.ndim != axes:
+        shown = "is missing" if tensor is None else f"has shape {tensor.shape}"
         raise ModelError(f"{folder / 'model.safetensors'}: the tensor {name!r} {shown}; get the model again")
-    return np.ascontiguousarray(found, dtype=np.float32)
+    return np.ascontiguousarray(tensor, dtype=np.float32)

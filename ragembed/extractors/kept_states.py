@@ -93,13 +93,13 @@ class KeptStates:
         the batches; texts without tokens are in none.
         """
         key = _digest(name, texts)
-        known = self._passes.pop(key, None) or _Pass()
-        missing = tuple(layer for layer in layers if layer not in known.layers)
+        former = self._passes.pop(key, None) or _Pass()
+        missing = tuple(layer for layer in layers if layer not in former.layers)
         added = [_Layer() for _ in missing]
 
         def take_all(batch: Batch, number: int, computed: Sequence[Floats]) -> None:
             new = dict(zip(missing, computed, strict=True))
-            take(batch, [new[layer] if layer in new else known.layers[layer].read(number, batch) for layer in layers])
+            take(batch, [new[layer] if layer in new else former.layers[layer].read(number, batch) for layer in layers])
 
         fits = True
         if missing:
@@ -108,31 +108,31 @@ class KeptStates:
             def take_new(batch: Batch, computed: list[Floats]) -> None:
                 nonlocal fits
                 seen.append(batch)
-                fits = fits and self._write(batch, computed, known, added)
+                fits = fits and self._write(batch, computed, former, added)
                 take_all(batch, len(seen) - 1, computed)
 
-            replicas.run(known.batches or batches(), missing, take_new)
-            known = _Pass(seen, {**known.layers, **dict(zip(missing, added, strict=True))})
+            replicas.run(former.batches or batches(), missing, take_new)
+            former = _Pass(seen, {**former.layers, **dict(zip(missing, added, strict=True))})
         else:
-            for number, batch in enumerate(known.batches):
+            for number, batch in enumerate(former.batches):
                 take_all(batch, number, ())
         if fits:
-            self._passes[key] = known
+            self._passes[key] = former
         else:
-            known.remove()
+            former.remove()
         while sum(one.bytes for one in self._passes.values()) > self._limit:
             _, oldest = self._passes.popitem(last=False)
             oldest.remove()
-        return sum(batch.completed for batch in known.batches)
+        return sum(batch.completed for batch in former.batches)
 
-    def _write(self, batch: Batch, computed: Sequence[Floats], known: _Pass, added: Sequence[_Layer]) -> bool:
+    def _write(self, batch: Batch, computed: Sequence[Floats], former: _Pass, added: Sequence[_Layer]) -> bool:
         """Write the states of a batch; return whether the pass fits into the limit and on the disk."""
         try:
             for layer, states in zip(added, computed, strict=True):
                 layer.write(batch, states)
         except OSError:  # The disk is full. The states can be computed again.
             return False
-        return known.bytes + sum(layer.bytes for layer in added) <= self._limit
+        return former.bytes + sum(layer.bytes for layer in added) <= self._limit
 
 
 @dataclass

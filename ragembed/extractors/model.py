@@ -75,13 +75,13 @@ class ContextualModel:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
-            kept = side not in ("queries", "few-documents")
-            if kept:
+            for_many = side not in ("queries", "few-documents")
+            if for_many:
                 replicas, batch_tokens = self._document_replicas()
             else:
                 replicas = Replicas([partial(exact_model, self._files, self._device)])
                 batch_tokens = CPU_TOKENS if side == "queries" else _FEW_TEXTS_BATCH_TOKENS
-            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if kept else None
+            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if for_many else None
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name)
         return self._forwards[side]
 

@@ -153,13 +153,13 @@ def _scaled_to_one(
 class RootMean:
     """Sums of token vectors that arrive in pieces, divided by the root of the number of tokens.
 
-    The parameters are those of :class:`WeightedMean`; token weights have no effect.
+    The parameters are those of :class:`WeightedMean`.
     """
 
     def __init__(self, texts: int, dim: int) -> None:
         self._sums = _Sums(texts, dim)
 
-    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:  # noqa: ARG002  as WeightedMean.add
+    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats) -> None:
         """Add windows, as :meth:`WeightedMean.add` does."""
         self._sums.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
 
@@ -172,18 +172,17 @@ class RootMean:
 class Extremum:
     """The largest value of each dimension over token vectors that arrive in pieces; 0 if no token takes part.
 
-    The parameters are those of :class:`WeightedMean`; token weights have no effect. With ``smallest``, it is the
-    smallest value.
+    The parameters are those of :class:`WeightedMean`. With ``smallest``, it is the smallest value.
     """
 
     def __init__(self, texts: int, dim: int, smallest: bool = False) -> None:
         self._sign = np.float32(-1.0 if smallest else 1.0)
         self._largest = np.full((texts, dim), -np.inf, dtype=np.float32)
 
-    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:  # noqa: ARG002  as WeightedMean.add
+    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats) -> None:
         """Add windows, as :meth:`WeightedMean.add` does."""
-        known = np.where(base[:, :, None] > 0.0, self._sign * hidden, np.float32(-np.inf))
-        np.maximum.at(self._largest, texts, known.max(axis=1))
+        values = np.where(base[:, :, None] > 0.0, self._sign * hidden, np.float32(-np.inf))
+        np.maximum.at(self._largest, texts, values.max(axis=1))
 
     def result(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``."""
@@ -198,8 +197,8 @@ def extremum_shares(vectors: Floats, base: Floats, smallest: bool) -> NDArray[np
     """
     chosen = np.zeros(vectors.shape)
     if base.any():
-        known = np.where(base[:, None] > 0.0, -vectors if smallest else vectors, -np.inf)
-        chosen[known.argmax(axis=0), np.arange(vectors.shape[1])] = 1.0
+        values = np.where(base[:, None] > 0.0, -vectors if smallest else vectors, -np.inf)
+        chosen[values.argmax(axis=0), np.arange(vectors.shape[1])] = 1.0
     return chosen
 
 

@@ -1,20 +1,21 @@
-"""The interface of extractors: turn texts into raw vectors, after a fit on a corpus, for documents and queries."""
+"""The interfaces of extractors and tokenizers, and a raw vector as the sum of the contributions of its tokens."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-from ragembed.extractors.parts import TokenParts
 from ragembed.models.token_ids import TokenIds
-from ragembed.types import Floats, Spans, State
+from ragembed.types import Doubles, Floats, Spans, State
 
 if TYPE_CHECKING:
-    from ragembed.extractors.token_weights import TokenWeights
+    from ragembed.extractors.weighting import TokenWeights
 
 Side = Literal["documents", "queries", "pseudo-queries", "few-documents"]
 """The role of a text, which determines its template and how it is computed.
@@ -75,53 +76,105 @@ class Tokenizer(Protocol):
         ...
 
 
-class Extractor(Protocol):
-    """Turns texts into raw vectors, the vectors before post-processing."""
+TokenOrigin = Literal["text", "special", "template", "mask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text, or a special or template token around it.
+
+    ``start`` and ``end`` (exclusive) are character offsets in the text. They are None for a token that is not part of
+    the text; its ``text`` is then its name in the vocabulary.
+    """
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+    origin: TokenOrigin = "text"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenParts:
+    """The ``n`` token vectors of a text, multiplied by their shares of the mean.
+
+    A token that occurs in every window, such as a special token, has one row. The shares sum to less than 1 if no token
+    takes part in the vector or in one of two mixed vectors.
+    """
+
+    tokens: tuple[Token, ...]
+    rows: Doubles  # float64, (n, d); they sum to the raw vector
+    shares: Doubles  # float64, (n,)
+
+    @classmethod
+    def merged(cls, tokens: Sequence[Token], rows: Doubles, shares: Doubles) -> TokenParts:
+        """Return the parts, with the parts of equal tokens added up, in order of first occurrence."""
+        places = {token: place for place, token in enumerate(dict.fromkeys(tokens))}
+        if len(places) == len(tokens):
+            return cls(tuple(tokens), rows, shares)
+        at = np.array([places[token] for token in tokens], dtype=np.intp)
+        merged_rows, merged_shares = np.zeros((len(places), rows.shape[1])), np.zeros(len(places))
+        np.add.at(merged_rows, at, rows)
+        np.add.at(merged_shares, at, shares)
+        return cls(tuple(places), merged_rows, merged_shares)
+
+
+def text_tokens(text: str, spans: Sequence[tuple[int, int]]) -> list[Token]:
+    """Return the tokens of ``text`` at ``spans``."""
+    return [Token(text[start:end], start, end) for start, end in spans]
+
+
+class Extractor(ABC):
+    """Turns texts into raw vectors, the vectors before post-processing.
+
+    ``weights`` are the token weights, which are all that most extractors fit.
+    """
+
+    weights: TokenWeights
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Dimension of the vectors."""
-        ...
 
     @property
+    @abstractmethod
     def config(self) -> Mapping[str, Any]:
         """The settings that determine a raw vector besides the fit, as JSON values; files are named by their hashes."""
-        ...
 
     @property
-    def weights(self) -> TokenWeights:
-        """The token weights."""
-        ...
+    def all_weights(self) -> Sequence[TokenWeights]:
+        """The token weights of the extractor and of those that it consists of."""
+        return (self.weights,)
 
     def fit(self, texts: Iterable[str]) -> None:
         """Fit on the texts of a corpus, read once as a stream; raise :class:`ConfigError` if there is no text."""
-        ...
+        self.weights.fit(texts)
 
+    @abstractmethod
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text.
 
         Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
         """
-        ...
 
+    @abstractmethod
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts that sum to the raw vector of ``text``, computed in float32.
 
         Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
         """
-        ...
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted arrays that determine a raw vector, for its fingerprint."""
-        ...
+        return self.weights.fingerprint_arrays()
 
     def state(self) -> State:
         """Return all fitted arrays by name."""
-        ...
+        return self.weights.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
-        ...
+        self.weights.restore(state)
 
 
 def saved_array(

@@ -116,12 +116,12 @@ def _cosines(vectors: Doubles, first: int, reach: int) -> Doubles:
     lengths = np.sqrt(np.einsum("ktd,ktd->kt", vectors, vectors))
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     cosines = np.zeros((len(vectors), *lengths.shape))
-    each = np.arange(len(vectors))
-    cosines[each, each] = lengths > 0
+    numbers = np.arange(len(vectors))
+    cosines[numbers, numbers] = lengths > 0
     for apart in range(1, min(reach, len(vectors) - 1) + 1):
         start, end = 0 if apart == 1 else first, len(vectors) - apart
         dots = np.einsum("ktd,ktd->kt", vectors[start:end], vectors[start + apart :])
-        lower, upper = each[start:end], each[start + apart :]
+        lower, upper = numbers[start:end], numbers[start + apart :]
         cosines[lower, upper] = cosines[upper, lower] = dots * inverse[lower] * inverse[upper]
     return cosines
 

@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
-from ragembed.extractors.external import ExternalExtractor
+from ragembed.extractors.combined import MixExtractor
 from ragembed.extractors.forward import Consumer
-from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Progress, Side
-from ragembed.extractors.routed import RoutedExtractor
-from ragembed.extractors.static import StaticExtractor
-from ragembed.extractors.token_weights import TextConsumer, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.extractors.weighting import TokenStatistics
+from ragembed.extractors.weighting import TextConsumer, TextCounter, TokenStatistics, TokenWeights, fit_streams
 from ragembed.types import Floats, State, with_prefix
 
 Made = TypeVar("Made")
@@ -205,14 +201,7 @@ def _each(extractors: Iterable[Extractor], part: Callable[[Extractor], Sequence[
 
 
 def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
-    """Return the token weights of an extractor."""
-    if isinstance(extractor, MixExtractor):
-        return extractor.contextual.weights, extractor.static.weights
-    if isinstance(extractor, RoutedExtractor):
-        return _each(extractor.routes.values(), _weights)
-    if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor, ExternalExtractor)):
-        return (extractor.weights,)
-    raise TypeError(f"unknown extractor type {type(extractor).__name__}")
+    return extractor.all_weights
 
 
 def _averaged(extractor: Extractor) -> Sequence[AvgExtractor]:

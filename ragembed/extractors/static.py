@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.extractors.head import Head
-from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.pooling import extremum_shares, mean_shares
-from ragembed.extractors.protocol import Progress, Side, Tokenizer
-from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.extractors.protocol import Extractor, Progress, Side, Token, Tokenizer, TokenParts, text_tokens
+from ragembed.extractors.token_tables import TokenTable
+from ragembed.extractors.weighting import TokenWeights
 from ragembed.models.token_ids import TokenIds
 from ragembed.stopping import check
 from ragembed.types import Floats, Integers
@@ -24,29 +23,7 @@ from ragembed.types import Floats, Integers
 _TEXTS_PER_BLOCK = 1024
 
 
-class TokenTable(Protocol):
-    """Vectors of token ids."""
-
-    @property
-    def dim(self) -> int:
-        """Dimension of the vectors."""
-        ...
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The settings that determine the vectors besides the fit, as JSON values."""
-        ...
-
-    def rows(self, ids: Integers) -> Floats:
-        """Return the vectors of ``ids``, shape ``(n,)``, as float32, shape ``(n, d)``."""
-        ...
-
-    def present(self, ids: Integers) -> NDArray[np.bool_]:
-        """Return which of ``ids`` have a vector; the others are left out of the mean."""
-        ...
-
-
-class StaticExtractor(FittedByWeights):
+class StaticExtractor(Extractor):
     """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
 
     The token ids of ``tokenizer`` are those of ``table``. ``config`` has further settings that determine a raw vector,
@@ -189,11 +166,11 @@ def _extrema(base: Floats, place: Integers, lengths: Integers, rows: Floats, sma
     Only tokens with a base weight take part; a text without one is 0. The other parameters are those of
     :func:`_weighted_sums`.
     """
-    found = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+    extrema = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        known = place[start:stop][base[start:stop] > 0.0]
-        if len(known):
-            found[text] = rows[known].min(axis=0) if smallest else rows[known].max(axis=0)
-    return found
+        present = place[start:stop][base[start:stop] > 0.0]
+        if len(present):
+            extrema[text] = rows[present].min(axis=0) if smallest else rows[present].max(axis=0)
+    return extrema

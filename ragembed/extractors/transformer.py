@@ -1,6 +1,6 @@
 """The extractor ``transformer``: the weighted mean of the contextual token vectors of a text.
 
-Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020 for
+Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Kuo 2020, section IV, for
 :class:`~ragembed.config.specs.SbertWk`, which has its own combination of layers and its own token weights.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from ragembed.config.specs import SbertWk
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.head import Head
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.pooling import (
     Extremum,
     RootMean,
@@ -27,12 +26,11 @@ from ragembed.extractors.pooling import (
     extremum_shares,
     mean_shares,
 )
-from ragembed.extractors.protocol import Progress, Side
+from ragembed.extractors.protocol import Extractor, Progress, Side, Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.sbert_wk import token_vectors
-from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
-from ragembed.extractors.weighting import TokenCounter, make_weighting
+from ragembed.extractors.weighting import TokenCounter, TokenWeights
 from ragembed.models.tokenizer import TokenKind
-from ragembed.postprocess.normalize import unit_rows
+from ragembed.postprocess.steps import unit_rows
 from ragembed.types import Doubles, Floats
 
 _ORIGINS: Mapping[int, TokenOrigin] = {
@@ -57,65 +55,37 @@ _PROBES = (
 """Texts of different lengths and kinds, on which the precision of bfloat16 is measured."""
 
 
-class LayerCombination(Protocol):
-    """Combines the hidden states of each token into one vector."""
+@dataclass(frozen=True, slots=True)
+class LayerCombination:
+    """The hidden states of each token in one vector: the mean of ``layers``, ascending, or SBERT-WK of them."""
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers that it needs, ascending."""
-        ...
+    layers: tuple[int, ...]
+    sbert_wk: SbertWk | None = None
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The settings that determine the result, as JSON values."""
-        ...
+        return {"layers": list(self.layers)} if self.sbert_wk is None else {"sbert-wk": asdict(self.sbert_wk)}
 
     def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
         """Return token vectors, shape ``(batch, tokens, d)``, and token importances, shape ``(batch, tokens)``.
 
         Importances are the base weights of the tokens; None means 1 for each.
         """
-        ...
+        if self.sbert_wk is not None:
+            return token_vectors(self.sbert_wk, [states[layer] for layer in self.layers], batch.lengths)
+        return layer_mean(self.layers, states), None
 
 
-@dataclass(frozen=True, slots=True)
-class LayerMean:
-    """The mean of some layers ([S] section 3.1)."""
-
-    layers: tuple[int, ...]
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The layers."""
-        return {"layers": list(self.layers)}
-
-    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:  # noqa: ARG002  the protocol's signature
-        """Return the mean of the layers."""
-        if len(self.layers) == 1:
-            return states[self.layers[0]], None
-        total = states[self.layers[0]].copy()
-        for layer in self.layers[1:]:
-            total += states[layer]
-        total *= np.float32(1.0 / len(self.layers))
-        return total, None
-
-
-class WordKnowledge:
-    """The combination of layers of SBERT-WK, for a model of ``n_layers`` blocks (Wang & Kuo 2020, section IV)."""
-
-    def __init__(self, settings: SbertWk, n_layers: int) -> None:
-        settings.check(n_layers)
-        self._settings = settings
-        self.layers = settings.layers(n_layers)
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The settings."""
-        return {"sbert-wk": asdict(self._settings)}
-
-    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
-        """Return fused token vectors and their importances."""
-        return token_vectors(self._settings, [states[layer] for layer in self.layers], batch.lengths)
+def layer_mean(layers: tuple[int, ...], states: Mapping[int, Floats]) -> Floats:
+    """Return the mean of some layers ([S] section 3.1)."""
+    if len(layers) == 1:
+        return states[layers[0]]
+    total = states[layers[0]].copy()
+    for layer in layers[1:]:
+        total += states[layer]
+    total *= np.float32(1.0 / len(layers))
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +138,15 @@ class Pooled:
         """Add the windows of a batch to the vectors of their texts."""
         hidden, bases = _pooled(self._combination, self._pooling, batch, states)
         for part, base in zip(self._parts, bases, strict=True):
-            part.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
+            if isinstance(part, WeightedMean):
+                part.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
+            else:
+                part.add(batch.texts, hidden, base)
 
     def vectors(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``."""
-        found = [part.result() for part in self._parts]
-        return self._head.transform(found[0] if len(found) == 1 else np.hstack(found))
+        pooled = [part.result() for part in self._parts]
+        return self._head.transform(pooled[0] if len(pooled) == 1 else np.hstack(pooled))
 
 
 class KeptTokens:
@@ -194,7 +167,7 @@ class KeptTokens:
         present = batch.kinds != TokenKind.PADDING
         self.ids = np.concatenate([self.ids, batch.ids[present]])
         self.kinds = np.concatenate([self.kinds, batch.kinds[present]])
-        self.bases = [np.concatenate([kept, base[present]]) for kept, base in zip(self.bases, bases, strict=True)]
+        self.bases = [np.concatenate([before, base[present]]) for before, base in zip(self.bases, bases, strict=True)]
         self.hidden = np.concatenate([self.hidden, hidden[present]])
 
     def parts(self, weights: TokenWeights) -> tuple[Doubles, NDArray[np.float64]]:
@@ -217,7 +190,7 @@ class KeptTokens:
         return np.hstack(rows), np.mean(shares, axis=0)
 
 
-class TransformerExtractor(FittedByWeights):
+class TransformerExtractor(Extractor):
     """Encode texts with a model. Without a head, pooled vectors stay as they are."""
 
     def __init__(
@@ -259,15 +232,15 @@ class TransformerExtractor(FittedByWeights):
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        kept = KeptTokens(self._combination, self._pooling, self.model.dim)
-        self.model.exact_forward(side).run([text], [kept])
-        rows, shares = kept.parts(self.weights)
-        tokens = self._tokens(text, side, kept.ids, kept.kinds)
+        consumer = KeptTokens(self._combination, self._pooling, self.model.dim)
+        self.model.exact_forward(side).run([text], [consumer])
+        rows, shares = consumer.parts(self.weights)
+        tokens = self._tokens(text, side, consumer.ids, consumer.kinds)
         return self._head.transform_parts(TokenParts.merged(tokens, rows, shares))
 
     def agrees_in_bfloat16(self) -> bool:
         """Return whether each probe text has nearly the same vector in bfloat16 as in float32, with uniform weights."""
-        uniform = TokenWeights(make_weighting("uniform"), self.model.tokenizer, self.weights.tokenizer_sha256)
+        uniform = TokenWeights(None, self.model.tokenizer, self.weights.tokenizer_sha256)
         uniform.take(TokenCounter(0, ()).statistics())
         pooled = []
         for dtype in ("float32", "bfloat16"):

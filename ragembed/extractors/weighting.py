@@ -8,19 +8,20 @@ to 1, or divided by the number of tokens.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.specs import parse_weighting
+from ragembed.corpus import Corpus, blocks
+from ragembed.errors import ConfigError, NotFittedError
+from ragembed.extractors.protocol import Progress, Tokenizer, saved_array
 from ragembed.models.token_ids import TokenIds
-from ragembed.types import Floats, Integers
-
-Vocabulary = Callable[[], Sequence[str]]
-"""A function that returns the tokens by id."""
+from ragembed.types import Floats, Integers, State
 
 FREQUENT_TOKENS: tuple[str, ...] = (
     *(".", "a", "the", "in", ",", "is", "to", "of", "and", "'", "on", "-", "s", "with", "for", '"', "at", "##s", "are"),
@@ -33,6 +34,7 @@ best.
 """
 
 _LEAST = 1e-30
+_BLOCK = 2048
 _SUBWORD = "##"
 _WORD_STARTS = "\u0120\u2581"  # word-start markers of byte-level and SentencePiece vocabularies
 
@@ -53,130 +55,83 @@ class TokenStatistics:
             self.occurrences + other.occurrences,
         )
 
-    def without(self, ids: Sequence[int]) -> TokenStatistics:
-        """Return the statistics without the occurrences of some token ids; the texts that contain them stay."""
-        occurrences = self.occurrences.copy()
-        occurrences[list(ids)] = 0
-        return TokenStatistics(self.texts, self.document_frequency, occurrences)
-
-
-class Weighting(Protocol):
-    """A function from token statistics to one weight per token id."""
-
-    @property
-    def share(self) -> float:
-        """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
-        ...
-
-    @property
-    def by_length(self) -> bool:
-        """Whether the weights of a text are divided by its number of tokens, instead of scaled to sum to 1."""
-        ...
-
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:
-        """Return the weight of each token id, float32, shape ``(vocabulary,)``, not negative; None means uniform.
-
-        ``vocabulary`` returns the tokens by id; ``common`` are the ids of tokens that count as part of every text.
-        """
-        ...
+    def with_common(self, ids: Sequence[int], without: Sequence[int] = ()) -> TokenStatistics:
+        """Return the statistics as if every text had the token ``ids``, and those in ``without`` never occurred."""
+        frequency, occurrences = self.document_frequency.copy(), self.occurrences.copy()
+        frequency[list(ids)] = self.texts
+        occurrences[list(without)] = 0
+        return TokenStatistics(self.texts, frequency, occurrences)
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
-    """Equal weights for all tokens."""
+class Weighting:
+    """A function from token statistics to one weight per token id, float32, shape ``(vocabulary,)``, not negative.
 
-    share: float = 0.0
+    ``share`` is the share of these weights in a text's weights, from 0 to 1; the rest is uniform. With ``by_length``,
+    the weights of a text are divided by its number of tokens, instead of scaled to sum to 1.
+    """
+
+    table: Callable[[TokenStatistics], Floats]
+    share: float = 1.0
     by_length: bool = False
 
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  the protocol's signature
-        """Return None, for uniform weights."""
-        return None
 
-
-@dataclass(frozen=True, slots=True)
-class Idf:
+def idf(statistics: TokenStatistics) -> Floats:
     """``idf_t = ln(N / df_t)`` without smoothing ([S] section 3.3).
 
     A token that the corpus does not contain gets ``ln N``, the weight of ``df = 1``; a token in every text gets 0.
     """
-
-    share: float = 1.0
-    by_length: bool = False
-
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
-        """Return ``ln(N / df)``."""
-        texts = max(statistics.texts, 1)
-        frequency = np.maximum(statistics.document_frequency, 1)
-        frequency[list(common)] = texts
-        return np.log(texts / frequency).astype(np.float32)
+    return np.log(max(statistics.texts, 1) / np.maximum(statistics.document_frequency, 1)).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutBiases:
+def without_biases(vocabulary: Sequence[str], frequent: Iterable[str] = FREQUENT_TOKENS) -> Floats:
     """Weight 0 for frequent tokens, punctuation (Unicode P* and S*) and ``##`` subwords, otherwise 1 ([S] section 3.3).
 
     Special and mask tokens keep 1, because the pooling decides whether they take part.
     """
-
-    frequent: tuple[str, ...] = FREQUENT_TOKENS
-    share: float = 1.0
-    by_length: bool = False
-
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
-        """Return 1 for each token that is kept, and 0 for the others."""
-        frequent = frozenset(self.frequent)
-        return np.array([not _is_bias(token, frequent) for token in vocabulary()], dtype=np.float32)
+    left_out = frozenset(frequent)
+    return np.array([not _is_bias(token, left_out) for token in vocabulary], dtype=np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Sif:
+def sif(statistics: TokenStatistics, a: float = 1e-3) -> Floats:
     """Smooth inverse frequency ``a / (a + p_t)``; ``p_t`` is the share of token t in the corpus (Arora et al. 2017).
 
     The method also removes a common component; the post-processor ``common:1`` does this.
     """
-
-    a: float = 1e-3
-    share: float = 1.0
-    by_length: bool = True
-
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
-        """Return ``a / (a + p)``."""
-        return (self.a / (self.a + _probabilities(statistics))).astype(np.float32)
+    return (a / (a + _probabilities(statistics))).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class USif:
+def usif(statistics: TokenStatistics) -> Floats:
     """Unsupervised SIF: ``a / (a / 2 + p_t)``, with ``a`` computed from the corpus (Ethayarajh 2018, section 3).
 
     V is the number of distinct tokens and n the mean number of tokens in a text. Alpha is the share of tokens that are
     more probable than ``1 - (1 - 1/V)^n``, at least ``1 / V``. Then ``a = (1 - alpha) / (alpha V / 2)``. The method
     also removes parts of five common components; the post-processor ``common-weighted:5`` does this.
     """
-
-    share: float = 1.0
-    by_length: bool = True
-
-    def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
-        """Return ``a / (a / 2 + p)``."""
-        probabilities = _probabilities(statistics)
-        distinct = max(int(np.count_nonzero(statistics.occurrences)), 1)
-        length = statistics.occurrences.sum() / max(statistics.texts, 1)
-        threshold = 1.0 - (1.0 - 1.0 / distinct) ** length
-        alpha = max(int(np.count_nonzero(probabilities > threshold)), 1) / distinct
-        a = max((1.0 - alpha) / (alpha * distinct / 2.0), _LEAST)
-        return np.asarray(a / (a / 2.0 + probabilities), dtype=np.float32)
+    probabilities = _probabilities(statistics)
+    distinct = max(int(np.count_nonzero(statistics.occurrences)), 1)
+    length = statistics.occurrences.sum() / max(statistics.texts, 1)
+    threshold = 1.0 - (1.0 - 1.0 / distinct) ** length
+    alpha = max(int(np.count_nonzero(probabilities > threshold)), 1) / distinct
+    a = max((1.0 - alpha) / (alpha * distinct / 2.0), _LEAST)
+    return np.asarray(a / (a / 2.0 + probabilities), dtype=np.float32)
 
 
-def make_weighting(spec: str, biases: tuple[str, ...] | None = None) -> Weighting:
-    """Return the weighting that ``spec`` names; ``biases`` replaces the frequent tokens of ``-biases``."""
+def make_weighting(
+    spec: str, vocabulary: Callable[[], Sequence[str]], biases: tuple[str, ...] | None = None
+) -> Weighting | None:
+    """Return the weighting that ``spec`` names, None for uniform weights.
+
+    ``vocabulary`` returns the tokens by id; ``biases`` replaces the frequent tokens of ``-biases``.
+    """
     name, number = parse_weighting(spec)
     if name == "idf":
-        return Idf(share=1.0 if number is None else number)
+        return Weighting(idf, 1.0 if number is None else number)
     if name == "sif":
-        return Sif() if number is None else Sif(number)
+        return Weighting(sif if number is None else partial(sif, a=number), by_length=True)
     if name == "-biases":
-        return WithoutBiases() if biases is None else WithoutBiases(biases)
-    return USif() if name == "usif" else Uniform()
+        return Weighting(lambda _: without_biases(vocabulary(), FREQUENT_TOKENS if biases is None else biases))
+    return Weighting(usif, by_length=True) if name == "usif" else None
 
 
 class TokenCounter:
@@ -236,3 +191,163 @@ def _is_bias(token: str, frequent: frozenset[str]) -> bool:
     bare = _decoded(token.lstrip(_WORD_STARTS))
     subword = token.startswith(_SUBWORD) and token != _SUBWORD
     return subword or bare in frequent or (bare != "" and all(unicodedata.category(c)[0] in "PS" for c in bare))
+
+
+class TokenWeights:
+    """Weights of token ids, fitted on the texts of ``corpus``, or on those given to :meth:`fit`.
+
+    The ids in ``common``, those of a template, count as part of every text, as special tokens do. Without
+    ``special_tokens``, the occurrences of both do not count.
+    """
+
+    def __init__(
+        self,
+        weighting: Weighting | None,
+        tokenizer: Tokenizer,
+        tokenizer_sha256: str,
+        common: Iterable[int] = (),
+        corpus: Corpus | None = None,
+        *,
+        special_tokens: bool = True,
+    ) -> None:
+        self._weighting = weighting
+        self._special_tokens = special_tokens
+        self.corpus = corpus
+        self.tokenizer_sha256 = tokenizer_sha256
+        self._tokenizer = tokenizer
+        self._common = sorted({*common, *tokenizer.prefix, *tokenizer.suffix})
+        self._statistics: TokenStatistics | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
+        return 0.0 if self._weighting is None else self._weighting.share
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the weights of a text are divided by its number of tokens, instead of scaled to sum to 1."""
+        return self._weighting is not None and self._weighting.by_length
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """How the weights of a text are scaled, as JSON values."""
+        return {"share": self.share, **({"by_length": True} if self.by_length else {})}
+
+    def fit(self, texts: Iterable[str]) -> None:
+        """Count the tokens of ``texts``, read once as a stream, or of the corpus."""
+        self.take(self.count(texts))
+
+    def count(self, texts: Iterable[str]) -> TokenStatistics:
+        """Return the statistics for :meth:`take`; they are the same for all weights of one tokenizer and corpus."""
+        counter = self.counter()
+        fit_streams(texts, [TextConsumer(self.corpus, counter.add)])
+        return counter.statistics()
+
+    def counter(self) -> TextCounter:
+        """Return a counter for the tokens of texts."""
+        return TextCounter(self._tokenizer)
+
+    def take(self, statistics: TokenStatistics) -> None:
+        """Use statistics that were counted elsewhere."""
+        self._statistics = statistics
+        self.__dict__.pop("table", None)
+
+    @cached_property
+    def table(self) -> Floats | None:
+        """The weight of each token id, shape ``(vocabulary,)``; None means uniform weights."""
+        return self.table_for(self.require_fitted())
+
+    def table_for(self, statistics: TokenStatistics) -> Floats | None:
+        """Return the :attr:`table` for the given ``statistics``."""
+        if self._weighting is None or self._weighting.share == 0.0:
+            return None
+        without = [] if self._special_tokens else [*self._tokenizer.prefix, *self._tokenizer.suffix]
+        return self._weighting.table(statistics.with_common(self._common, without))
+
+    def of(self, ids: NDArray[np.int64], base: Floats) -> Floats:
+        """Return the unscaled weights of tokens: ``base`` times the weight of each id, all of one shape."""
+        return base if self.table is None else self.table[ids] * base
+
+    def fingerprint_arrays(self) -> State:
+        """Return the fitted array that determines the weights, if there is one."""
+        return {} if self.table is None else {"weights": self.table}
+
+    def state(self) -> State:
+        """Return the token statistics as arrays."""
+        statistics = self.require_fitted()
+        return {
+            "tokens.texts": np.array([statistics.texts], dtype=np.int64),
+            "tokens.document_frequency": statistics.document_frequency,
+            "tokens.occurrences": statistics.occurrences,
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Load arrays that :meth:`state` returned."""
+        # The tokenizer has the saved hash. To count its tokens would take as long as to load it.
+        shape = state.get("tokens.document_frequency", np.zeros(0)).shape[:1]
+        texts = saved_array(state, "tokens.texts", np.int64, (1,))
+        frequency = saved_array(state, "tokens.document_frequency", np.int64, shape)
+        occurrences = saved_array(state, "tokens.occurrences", np.int64, shape)
+        self.take(TokenStatistics(int(texts[0]), frequency, occurrences))
+
+    def require_fitted(self) -> TokenStatistics:
+        """Return the statistics; raise :class:`NotFittedError` before a fit."""
+        if self._statistics is None:
+            raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
+        return self._statistics
+
+
+class TextCounter:
+    """A counter for the tokens of texts."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._counter = TokenCounter(tokenizer.vocabulary_size, [*tokenizer.prefix, *tokenizer.suffix])
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Count the tokens of ``texts``."""
+        self._counter.add(self._tokenizer.ids(texts))
+
+    def statistics(self) -> TokenStatistics:
+        """Return the statistics of all texts so far."""
+        return self._counter.statistics()
+
+
+@dataclass(frozen=True, slots=True)
+class TextConsumer:
+    """A function that reads texts in blocks: those of ``corpus``, or those given to the fit if it is None."""
+
+    corpus: Corpus | None
+    consume: Callable[[Sequence[str]], None]
+
+
+def fit_streams(
+    texts: Iterable[str],
+    text_consumers: Sequence[TextConsumer],
+    *,
+    needed: bool = True,
+    progress: Progress | None = None,
+) -> int:
+    """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts.
+
+    ``progress`` is called with the number of texts in each block that was consumed. Raises :class:`ConfigError` if a
+    corpus is empty, or if ``texts`` is empty and ``needed``.
+    """
+    # Read the named corpora first, so that an error in one of them shows before the long pass over the texts.
+    streams: dict[Corpus | None, Iterable[str]] = {
+        consumer.corpus: consumer.corpus for consumer in text_consumers if consumer.corpus
+    }
+    streams[None] = texts
+    numbers: dict[Corpus | None, int] = dict.fromkeys(streams, 0)
+    for corpus, stream in streams.items():
+        for block in blocks(stream, _BLOCK):
+            numbers[corpus] += len(block)
+            for consumer in text_consumers:
+                if consumer.corpus == corpus:
+                    consumer.consume(block)
+            if progress is not None:
+                progress(len(block))
+        if not numbers[corpus] and (needed or corpus is not None):
+            where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
+            raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")
+    return numbers[None]

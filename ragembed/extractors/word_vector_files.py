@@ -164,10 +164,10 @@ def _text_block(layout: _Layout, first: int, lines: Iterable[bytes]) -> _VectorB
 def _bad_row(layout: _Layout, number: int, line: bytes) -> ModelError:
     """Return the error for a line with the wrong number of numbers."""
     fields = line.split()
-    found = _trailing_numbers(fields)
-    word = b" ".join(fields[: len(fields) - found])
+    count = _trailing_numbers(fields)
+    word = b" ".join(fields[: len(fields) - count])
     return ModelError(
-        f"{layout.place(number)} has {found} {'number' if found == 1 else 'numbers'} after the word {_shown(word)}, "
+        f"{layout.place(number)} has {count} {'number' if count == 1 else 'numbers'} after the word {_shown(word)}, "
         f"expected {layout.expected}: the file is damaged or truncated; get it again"
     )
 
@@ -225,7 +225,7 @@ def _damaged_binary(layout: _Layout, number: int) -> ModelError:
 
 def _checked(layout: _Layout, blocks: Iterable[_VectorBlock]) -> Iterator[_VectorBlock]:
     """Raise :class:`ModelError` for a number that is not finite, and if the header gives another number of words."""
-    found = 0
+    count = 0
     for block in blocks:
         finite = np.isfinite(block.vectors).all(axis=1)
         if not finite.all():
@@ -234,12 +234,12 @@ def _checked(layout: _Layout, blocks: Iterable[_VectorBlock]) -> Iterator[_Vecto
                 f"{layout.place(block.numbers[row])}: the vector of {_shown(block.words[row].encode())} contains a "
                 "number that is not a finite float32; remove that word, or get the file again"
             )
-        found += len(block.words)
-        if layout.count is not None and found > layout.count:
+        count += len(block.words)
+        if layout.count is not None and count > layout.count:
             break
         yield block
-    if layout.count is not None and found != layout.count:
-        state = f"has {found} words, it is truncated" if found < layout.count else "has more words, it is damaged"
+    if layout.count is not None and count != layout.count:
+        state = f"has {count} words, it is truncated" if count < layout.count else "has more words, it is damaged"
         raise ModelError(
             f"{layout.path} {state}: expected {layout.count}, as in its header; get it again or correct its header"
         )

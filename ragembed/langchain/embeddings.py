@@ -14,12 +14,10 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
 from ragembed.adapters.encoders import NamedEncoder
 from ragembed.config.settings import DEFAULT_PRESET, Dtype, EmbedderConfig, QueryFit
-from ragembed.config.specs import Template
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import GIVEN
-from ragembed.extractors.external import PROBE, SAME
-from ragembed.extractors.protocol import Side
+from ragembed.extractors.external import PROBE, SAME, Role
 from ragembed.models.vectors import checked_vectors
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
@@ -436,12 +434,10 @@ class LangChainSource:
         self._embeddings = embeddings
         self._symmetric: bool | None = None
 
-    def encode(
-        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
-    ) -> Floats:
-        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``."""
-        prompted = [f"{prompt.before}{text}{prompt.after}" for text in texts]
-        if side == "queries" or (side == "pseudo-queries" and not self._is_symmetric()):
+    def encode(self, texts: Sequence[str], role: Role, progress: Callable[[int], None] | None = None) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role."""
+        prompted = [f"{role.template.before}{text}{role.template.after}" for text in texts]
+        if role.side == "queries" or (role.side == "pseudo-queries" and not self._is_symmetric()):
             return checked_vectors([self._embeddings.embed_query(text) for text in prompted], len(texts), self.name)
         return documents_of_embeddings(self._embeddings, prompted, progress)
 

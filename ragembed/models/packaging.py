@@ -268,8 +268,8 @@ def window(folder: Path) -> int | None:
     """
     stated = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
     limits = [stated, read_json(folder / "tokenizer_config.json").get("model_max_length")]
-    known = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED]
-    return min(known) if known else None
+    sizes = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED]
+    return min(sizes) if sizes else None
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
 def _modules(folder: Path, route: Route) -> list[dict[str, Any]]:
     """Return the modules in ``modules.json``; a router is replaced by its modules for ``route``."""
     listed = _listed(folder)
-    return [found for module in listed for found in (_routed(folder, module, route) or [module])]
+    return [single for module in listed for single in (_routed(folder, module, route) or [module])]
 
 
 def _routed(folder: Path, router: dict[str, Any], route: Route) -> list[dict[str, Any]]:

@@ -32,6 +32,8 @@ from ragembed.types import Floats
 if TYPE_CHECKING:
     import httpx
 
+    from ragembed.extractors.external import Role
+
 BATCH_TEXTS, BATCH_TOKENS = 32, 8192
 """The most texts, and the most estimated tokens, of a request. TEI refuses more than 32 texts by default."""
 ATTEMPTS = 6
@@ -83,31 +85,31 @@ class ServedModel:
     def encode(
         self,
         texts: Sequence[str],
-        prompt: Template,
-        side: object,  # noqa: ARG002  the prompt is the only difference between the sides
+        role: Role,
         progress: Callable[[int], None] | None = None,
     ) -> Floats:
-        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``.
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role.
 
         ``progress`` is called with the number of texts completed since the last call. Raises :class:`ModelError` if the
         server does not answer or not as expected, and :class:`ConfigError` for a vector with a value that is not
         finite.
         """
+        prompt = role.template
         windows = [self._tokenizer.windows(text, self._room) for text in texts]
         pieces = [_Piece(part, tokens) for parts in windows for part, tokens in parts]
         last_of_text = np.cumsum([len(parts) for parts in windows])
         framing = self._tokenizer.count(prompt.before + prompt.after)
         batches = [pieces[place] for place in _batches([piece.tokens + framing for piece in pieces])]
-        found: list[Floats | None] = [None] * len(batches)
+        results: list[Floats | None] = [None] * len(batches)
         done = 0
         for at, vectors in self._run(batches, prompt):
-            found[at] = vectors
+            results[at] = vectors
             if progress is not None:
-                pieces_done = sum(len(batch) for batch, made in zip(batches, found, strict=True) if made is not None)
+                pieces_done = sum(len(batch) for batch, made in zip(batches, results, strict=True) if made is not None)
                 now = len(texts) if pieces_done == len(pieces) else int((last_of_text <= pieces_done).sum())
                 progress(now - done)
                 done = now
-        vectors = self._joined([made for made in found if made is not None])
+        vectors = self._joined([made for made in results if made is not None])
         if len(pieces) == len(texts):
             return vectors
         rows = np.split(vectors, last_of_text[:-1])
@@ -174,7 +176,7 @@ class ServedModel:
         for attempt in range(1, ATTEMPTS + 1):
             pause = BACKOFF * 2 ** (attempt - 1)
             try:
-                response = _client(os.getpid()).post(
+                response = _client().post(
                     f"{self.url}/embeddings",
                     json=body,
                     headers=headers,
@@ -349,13 +351,13 @@ def _retry_after(value: str | None) -> float:
 def _reason(response: httpx.Response, key: str | None) -> str:
     """Return the message in a response as ``: message``, shortened and without the key, or an empty string."""
     try:
-        found: Any = response.json()
+        answer: Any = response.json()
     except (ValueError, RecursionError):
-        found = response.text
+        answer = response.text
     for name in ("error", "message", "detail"):
-        if isinstance(found, Mapping) and name in found:
-            found = found[name]
-    text = _plain(found, key) if isinstance(found, str) else ""
+        if isinstance(answer, Mapping) and name in answer:
+            answer = answer[name]
+    text = _plain(answer, key) if isinstance(answer, str) else ""
     return f": {text}" if text else ""
 
 
@@ -379,8 +381,8 @@ def _number(variable: str, default: int) -> int:
 
 
 @cache
-def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process must not share connections
-    """Return the HTTP client of a process.
+def _client() -> httpx.Client:
+    """Return the HTTP client of this process; a forked process makes its own, because it must not share connections.
 
     Redirects are not followed, and servers on this machine are asked without a proxy, so that no key goes to another
     host.
@@ -394,3 +396,7 @@ def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process mus
         return httpx.Client(follow_redirects=False, mounts=direct)
     except (ValueError, ImportError) as error:
         raise ConfigError(f"the proxy in the environment cannot be used: {error}; correct HTTPS_PROXY") from None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_client.cache_clear)

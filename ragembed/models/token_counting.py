@@ -99,7 +99,7 @@ def _estimated_in_line(line: str) -> int:
         elif match.lastgroup == "spaces":
             total += size // _SPACES
         elif match.lastgroup == "other":
-            total += sum(_TOKENS_PER_CHARACTER[bisect_right(_ENDS, ord(each))][1] for each in match[0])
+            total += sum(_TOKENS_PER_CHARACTER[bisect_right(_ENDS, ord(character))][1] for character in match[0])
         else:
             total += 1
     return ceil(total)

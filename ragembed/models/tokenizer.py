@@ -134,11 +134,11 @@ class TextTokenizer:
         """Return the token ids before each text in its first window, and those of the text, without truncation."""
         if not frame.joined:
             return [(frame.prefix, ids) for ids in self.ids([frame.lead + text for text in texts])]
-        found = []
+        framed = []
         for encoding in self._encode([frame.joined + text for text in texts]):
             own = _tokens_within(encoding.offsets, len(frame.joined))
-            found.append(((*self.prefix, *encoding.ids[:own]), np.array(encoding.ids[own:], dtype=np.int64)))
-        return found
+            framed.append(((*self.prefix, *encoding.ids[:own]), np.array(encoding.ids[own:], dtype=np.int64)))
+        return framed
 
     def text_spans(self, text: str, frame: Frame) -> list[tuple[int, int]]:
         """Return the ``(start, end)`` character spans in ``text`` of the tokens that :meth:`framed` returns for it."""
@@ -232,8 +232,8 @@ class TextTokenizer:
         special = read_json(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
         names = self._special_names
-        known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in names)
-        return next(known, None)
+        masks = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in names)
+        return next(masks, None)
 
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
         return self._tokenizer.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)
@@ -293,5 +293,5 @@ def model_window(folder: Path, model: Path) -> int:
     positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)
     if positions and config.get("model_type") in _OFFSET_POSITIONS:
         positions -= int(config.get("pad_token_id") or 0) + 1
-    known = [limit for limit in (window(folder), positions) if limit]
-    return min(known) if known else _FALLBACK_LIMIT
+    limits = [limit for limit in (window(folder), positions) if limit]
+    return min(limits) if limits else _FALLBACK_LIMIT

@@ -138,10 +138,10 @@ class TransformersModel:
     def _row_bytes(self, tokens: int, layers: tuple[int, ...]) -> int:
         """Return an upper bound of the memory for a window of ``tokens`` tokens on the device."""
         config = self._model.config
-        kept = self.n_layers + 1 if self._needs_all(layers) else 1
+        layers_held = self.n_layers + 1 if self._needs_all(layers) else 1
         inner = 3 * _largest(config, "intermediate_size", 4 * self.dim)  # gate, values and their product
         scores = 2 * _largest(config, "num_attention_heads", 0) * tokens  # before and after the softmax
-        values = (kept + _VECTORS_PER_BLOCK) * self.dim + inner + scores
+        values = (layers_held + _VECTORS_PER_BLOCK) * self.dim + inner + scores
         size: int = tokens * (values * self._model.dtype.itemsize + 4 * self.dim)  # one layer at a time as float32
         return size
 

@@ -45,8 +45,8 @@ class WordPieces:
     def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens."""
         split = [text.split() for text in _without_control_characters(texts)]
-        found = self._found(split)
-        return TokenIds(found.pieces[found.places], _sums(found.counts, split))
+        words = self._found(split)
+        return TokenIds(words.pieces[words.places], _sums(words.counts, split))
 
     def offsets(self, texts: Sequence[str]) -> list[Integers]:
         """Return the ``(start, end)`` character spans of the tokens of each text, int64, each of shape ``(n, 2)``."""
@@ -54,14 +54,14 @@ class WordPieces:
             return []
         if _without_control_characters(texts) is not texts:  # The removed characters count in the spans.
             encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-            return [np.array(each.offsets, dtype=np.int64).reshape(-1, 2) for each in encoded]
+            return [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in encoded]
         split = [text.split() for text in texts]
-        found = self._found(split)
-        ends = np.cumsum(_sums(found.counts, split))
+        words = self._found(split)
+        ends = np.cumsum(_sums(words.counts, split))
         of_text = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])  # the start of each text in all texts
-        shifts = np.repeat(_word_starts("\n".join(texts)), found.counts)
+        shifts = np.repeat(_word_starts("\n".join(texts)), words.counts)
         shifts -= np.repeat(of_text, np.diff(ends, prepend=0))
-        return np.split(found.spans[found.places] + shifts[:, None], ends[:-1])
+        return np.split(words.spans[words.places] + shifts[:, None], ends[:-1])
 
     def _found(self, split: Sequence[Sequence[str]]) -> _Found:
         """Look up all words of the texts in ``split``, and tokenize those that are new."""

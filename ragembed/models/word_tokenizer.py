@@ -50,15 +50,15 @@ class WordTokenizer:
 
     def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the ids of the known words of each text, in order."""
-        known: dict[str, list[int]] = {}
+        ids_of_form: dict[str, list[int]] = {}
         rows = []
         for text in texts:
             row: list[int] = []
             for match in _patterns(text.isascii()).compound.finditer(text):
                 form = match[0]
-                if form not in known:
-                    known[form] = [number for number, _ in self._words(form)]
-                row += known[form]
+                if form not in ids_of_form:
+                    ids_of_form[form] = [number for number, _ in self._words(form)]
+                row += ids_of_form[form]
             rows.append(row)
         return TokenIds.of(rows)
 
@@ -68,12 +68,12 @@ class WordTokenizer:
 
     def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of the known words of ``text``, and the ``(start, end)`` span of each."""
-        found = [
+        words = [
             (number, (match.start() + start, match.start() + end))
             for match in _patterns(text.isascii()).compound.finditer(text)
             for number, (start, end) in self._words(match[0])
         ]
-        return [number for number, _ in found], [span for _, span in found]
+        return [number for number, _ in words], [span for _, span in words]
 
     def names(self, ids: Sequence[int]) -> list[str]:
         """Return the words with these ``ids``."""
@@ -87,17 +87,17 @@ class WordTokenizer:
     def _words(self, compound: str) -> list[tuple[int, tuple[int, int]]]:
         """Return id and span of the longest known words in ``compound``, from left to right."""
         (spans,) = self.offsets([compound])
-        found: list[tuple[int, tuple[int, int]]] = []
+        words: list[tuple[int, tuple[int, int]]] = []
         at = 0
         while at < len(spans):
             for end in range(min(at + _LONGEST, len(spans)), at, -1):
                 span = spans[at][0], spans[end - 1][1]
                 word = self._word(compound[slice(*span)])
                 if word is not None:
-                    found.append((word, span))
+                    words.append((word, span))
                     break
             at = end
-        return found
+        return words
 
     def _word(self, form: str) -> int | None:
         """Return the id of a form, or None if the vocabulary does not contain it."""
@@ -112,11 +112,11 @@ class WordTokenizer:
 def word_forms(text: str) -> list[tuple[str, ...]]:
     """Return the forms of adjacent atoms in ``text``, in lower case and NFC: each form, followed by its atoms."""
     patterns = _patterns(text.isascii())
-    found = []
+    forms = []
     for match in patterns.compound.finditer(text):
         form = unicodedata.normalize("NFC", match[0]).lower()
-        found.append((form, *patterns.atom.findall(form)))
-    return found
+        forms.append((form, *patterns.atom.findall(form)))
+    return forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         WhitenEstimator,
         ZScoreEstimator,
     )
-    from ragembed.postprocess.normalize import unit_rows
+    from ragembed.postprocess.steps import unit_rows
 
 __all__ = [
     "AllButTheTopEstimator",
@@ -43,6 +43,6 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "chain": ("Chain", "TwoSidedChain"),
         "estimators": tuple(name for name in __all__ if name.endswith("Estimator")),
-        "normalize": ("unit_rows",),
+        "steps": ("unit_rows",),
     },
 )

@@ -17,15 +17,9 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import parse_postprocessor
 from ragembed.errors import ConfigError, ModelError
-from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
-from ragembed.postprocess.center import Center
-from ragembed.postprocess.normalize import Normalize
-from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import PostProcessor
+from ragembed.postprocess.protocol import Parts, PostProcessor
 from ragembed.postprocess.quantile import Quantile
-from ragembed.postprocess.robust import Robust
-from ragembed.postprocess.whiten import Whiten
-from ragembed.postprocess.zscore import ZScore
+from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Normalize, Robust, Whiten, ZScore
 from ragembed.types import Floats, State, with_prefix
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
@@ -96,13 +90,6 @@ class Chain:
         ----------
         vectors : numpy.ndarray
             Raw vectors, float32, finite, shape ``(n, d)``, ``n >= 1``.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no vector, or a value is not finite.
-        ragembed.errors.RankError
-            If a post-processor needs more directions than the rank of the vectors.
         """
         for step in self._steps:
             vectors = step.fit(vectors).transform(vectors)
@@ -117,25 +104,6 @@ class Chain:
             Raw vectors of queries, float32, finite, shape ``(n, d)``, ``n >= 1``.
         documents : Chain
             The fitted chain for documents, with the same post-processors. ``whiten`` takes its directions from it.
-
-        Returns
-        -------
-        Chain
-            This chain.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no vector, a value is not finite, or the dimension differs from that of the documents.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> documents = Chain(["center"]).fit(np.array([[1, 2], [3, 4]], dtype=np.float32))
-        >>> queries = np.array([[5, 5], [7, 9]], dtype=np.float32)
-        >>> Chain(["center"]).fit_queries(queries, documents).transform(queries).tolist()
-        [[-1.0, -2.0], [1.0, 2.0]]
         """
         for step, of_documents in zip(self._steps, documents._steps, strict=True):
             vectors = step.fit_queries(vectors, of_documents).transform(vectors)
@@ -148,18 +116,6 @@ class Chain:
         ----------
         vectors : numpy.ndarray
             Raw vectors, float32, shape ``(n, d)``; ``n`` may be 0.
-
-        Returns
-        -------
-        numpy.ndarray
-            The processed vectors, float32, C-order, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted and has something to fit.
-        ragembed.errors.ConfigError
-            If the dimension differs from that of the fit.
         """
         for step in self._steps:
             vectors = step.transform(vectors)
@@ -177,25 +133,6 @@ class Chain:
         ----------
         parts : Parts
             The summands of a raw vector, float64, shape ``(n, d)``, and their shares.
-
-        Returns
-        -------
-        Parts
-            Summands of the vector that :meth:`transform` returns, float64, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted and has something to fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> from ragembed.postprocess.parts import Parts
-        >>> parts = Parts(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.5, 0.5]))
-        >>> Chain(["normalize"]).transform_parts(parts).whole.tolist()
-        [0.6, 0.8]
         """
         for step in self._steps:
             parts = step.transform_parts(parts)
@@ -212,27 +149,6 @@ class Chain:
         ----------
         state : mapping of str to numpy.ndarray
             The arrays by name.
-
-        Returns
-        -------
-        Chain
-            This chain.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If an array is missing.
-        ragembed.errors.ModelError
-            If an array is unknown, has another type or shape than the saved one, or does not fit the post-processor
-            before.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> fitted = Chain(["center"]).fit(np.eye(2, dtype=np.float32))
-        >>> Chain(["center"]).restore(fitted.state()).dim
-        2
         """
         positions = {str(i) for i in range(len(self._steps))}
         for name in state:
@@ -295,13 +211,6 @@ class TwoSidedChain:
             Raw vectors of documents, float32, finite, shape ``(n, d)``, ``n >= 1``.
         queries : numpy.ndarray or None
             Raw vectors of pseudo-queries, float32, finite, shape ``(m, d)``. None uses the fit on documents for both.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If a post-processor is unknown, there is no vector, a value is not finite, or the dimensions differ.
-        ragembed.errors.RankError
-            If a post-processor needs more directions than the rank of the vectors.
         """
         if queries is not None and queries.shape[1:] != documents.shape[1:]:
             raise ConfigError(
@@ -333,27 +242,6 @@ class TwoSidedChain:
             The arrays by name.
         two : bool
             Whether the query chain has its own fit.
-
-        Returns
-        -------
-        TwoSidedChain
-            The fitted chains.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If an array is missing.
-        ragembed.errors.ModelError
-            If an array is unknown or has another type or shape than the saved one, or if the dimensions of the chains
-            differ.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import TwoSidedChain
-        >>> fitted = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
-        >>> TwoSidedChain.restore(["center"], fitted.state(), two=False).documents.dim
-        2
         """
         documents = Chain(specs).restore(with_prefix(state, "documents."))
         if not two:

@@ -7,22 +7,17 @@ float32 or float64 arrays of shape ``(n, d)`` and return float32. They need scik
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 from ragembed.extras import needed_for
-from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
-from ragembed.postprocess.center import Center
-from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.protocol import PostProcessor
 from ragembed.postprocess.quantile import Output, Quantile
-from ragembed.postprocess.robust import Robust
-from ragembed.postprocess.whiten import Whiten
-from ragembed.postprocess.zscore import ZScore
+from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Normalize, Robust, Whiten, ZScore
 from ragembed.types import Floats
 
 with needed_for("a scikit-learn transformer"):
@@ -33,6 +28,8 @@ with needed_for("a scikit-learn transformer"):
 class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class: scikit-learn's checks around a post-processor, which is ``kernel_`` after a fit."""
 
+    _made: ClassVar[Callable[..., PostProcessor]]
+    """The class of the post-processor, which takes the parameters of the estimator."""
     kernel_: PostProcessor
     n_features_in_: int
 
@@ -42,7 +39,7 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
         Raises :class:`ragembed.errors.RankError` if the post-processor needs more directions than the rank of ``X``,
         and :class:`ValueError` for a wrong ``X``.
         """
-        self.kernel_ = self._kernel().fit(self._validated(X, reset=True))
+        self.kernel_ = type(self)._made(**self.get_params()).fit(self._validated(X, reset=True))
         return self
 
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803  scikit-learn's signature
@@ -63,10 +60,6 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
         vectors: Floats = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         return vectors
 
-    @abstractmethod
-    def _kernel(self) -> PostProcessor:
-        """Return the post-processor for the parameters, not fitted."""
-
 
 class _OneToOneEstimator(OneToOneFeatureMixin, _KernelEstimator):  # type: ignore[misc]  # as above
     """Base class of estimators that keep the dimension, so that features keep their names."""
@@ -82,8 +75,7 @@ class CenterEstimator(_OneToOneEstimator):
     [[-1.0, -1.0], [1.0, 1.0]]
     """
 
-    def _kernel(self) -> Center:
-        return Center()
+    _made = Center
 
 
 class ZScoreEstimator(_OneToOneEstimator):
@@ -96,8 +88,7 @@ class ZScoreEstimator(_OneToOneEstimator):
     [[-1.0, -1.0], [1.0, 1.0]]
     """
 
-    def _kernel(self) -> ZScore:
-        return ZScore()
+    _made = ZScore
 
 
 class QuantileEstimator(_OneToOneEstimator):
@@ -118,8 +109,7 @@ class QuantileEstimator(_OneToOneEstimator):
     def __init__(self, output: Output = "uniform") -> None:
         self.output = output
 
-    def _kernel(self) -> Quantile:
-        return Quantile(self.output)
+    _made = Quantile
 
 
 class RobustEstimator(_OneToOneEstimator):
@@ -132,8 +122,7 @@ class RobustEstimator(_OneToOneEstimator):
     [-1.0, -0.5, 0.0, 0.5, 23.5]
     """
 
-    def _kernel(self) -> Robust:
-        return Robust()
+    _made = Robust
 
 
 class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # type: ignore[misc]  # as above
@@ -159,8 +148,7 @@ class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # typ
     def _n_features_out(self) -> int:
         return len(self.kernel_.state()["scale"])
 
-    def _kernel(self) -> Whiten:
-        return Whiten(self.components)
+    _made = Whiten
 
 
 class AllButTheTopEstimator(_OneToOneEstimator):
@@ -181,8 +169,7 @@ class AllButTheTopEstimator(_OneToOneEstimator):
     def __init__(self, directions: int = 2) -> None:
         self.directions = directions
 
-    def _kernel(self) -> AllButTheTop:
-        return AllButTheTop(self.directions)
+    _made = AllButTheTop
 
 
 class CommonComponentsEstimator(_OneToOneEstimator):
@@ -206,8 +193,7 @@ class CommonComponentsEstimator(_OneToOneEstimator):
         self.directions = directions
         self.weighted = weighted
 
-    def _kernel(self) -> CommonComponents:
-        return CommonComponents(self.directions, weighted=self.weighted)
+    _made = CommonComponents
 
 
 class NormalizeEstimator(_OneToOneEstimator):
@@ -220,5 +206,4 @@ class NormalizeEstimator(_OneToOneEstimator):
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def _kernel(self) -> Normalize:
-        return Normalize()
+    _made = Normalize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,30 +12,6 @@ from ragembed.types import Doubles, Floats
 
 _ROWS = 4096
 _FLOAT16_ROUNDING = 2.0**-11
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Mean and spread of some vectors."""
-
-    count: int  # of vectors
-    mean: Doubles  # (d,)
-    spread: float  # root of the mean squared distance from the mean
-
-    @classmethod
-    def of(cls, vectors: Floats) -> Moments:
-        """Compute the moments of ``vectors``, float32, shape ``(n, d)``, ``n >= 1``."""
-        mean = column_means(vectors)
-        total = sum(float(np.einsum("ij,ij->", block, block)) for block in _centred(vectors, mean))
-        return cls(len(vectors), mean, float(np.sqrt(total / len(vectors))))
-
-    @classmethod
-    def merged(cls, parts: Sequence[Moments]) -> Moments:
-        """Return the moments of the vectors of all ``parts``, one or more, each of one vector or more."""
-        count = sum(part.count for part in parts)
-        mean = sum((part.count / count * part.mean for part in parts), np.zeros_like(parts[0].mean))
-        total = sum(part.count * (part.spread**2 + float(np.square(part.mean - mean).sum())) for part in parts)
-        return cls(count, mean, float(np.sqrt(total / count)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError, NotFittedError
-from ragembed.postprocess.parts import Parts
-from ragembed.types import Floats, State
+from ragembed.types import Doubles, Floats, State
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROUNDING = 1e-6
 """A spread below this share of the size of the values is float32 rounding, not variation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """A vector as a sum of float64 parts that a post-processor maps separately.
+
+    The last row holds what belongs to none of the others.
+    """
+
+    rows: Doubles  # (n, d)
+    shares: Doubles  # (n,), sum 1, of the parts in a constant that a post-processor adds to every vector
+
+    @property
+    def whole(self) -> Doubles:
+        """The sum of the parts, float64, shape ``(d,)``."""
+        total: Doubles = self.rows.sum(axis=0)
+        return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.indexes.indexing.drift import measure_drift
+from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.baseline import load_baseline
+from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Rows
 from ragembed.languages import main_language
@@ -257,9 +256,8 @@ class ReportData:
         ]
         if self._sources:
             found.append(self._dates())
-        baseline = load_baseline(self._store.path, self._connection)
-        if baseline is not None:
-            added = self._rows[self._vector_of] > baseline.last_row
+        for fit in derived.records(self._connection, derived.QUERIES):
+            added = self._rows[self._vector_of] > fit.last
             found.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
         return found
 

@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element, fromstring
 import numpy as np
 
 from ragembed.html_elements import Child, element
+from ragembed.indexes.doctor.drift import DriftReport
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
@@ -432,14 +432,10 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
     rows: list[tuple[str, str]] = [("Vectors", f"{drift.vectors:,}")]
     if drift.added is not None:
         rows.append(("Since the fit", f"{drift.added:,} added, {drift.removed or 0:,} removed"))
-    if drift.vocabulary is not None:
-        rows.append(("Unseen tokens", f"{drift.vocabulary.unseen:.1%} ({drift.vocabulary.expected:.1%} expected)"))
+    if drift.unseen is not None:
+        rows.append(("Tokens that the fit has not seen", f"{drift.unseen:.1%}"))
     if drift.weight_shift is not None:
         rows.append(("Weight that a new fit would move", f"{drift.weight_shift:.1%}"))
-    if drift.unfitted is not None:
-        rows.append(("Tokens without a static vector", f"{drift.unfitted:.1%}"))
-    if drift.mean_shift is not None:
-        rows.append(("Shift of the mean vector", f"{drift.mean_shift:.3f} times the spread"))
     if drift.overlap is not None:
         rows.append(
             ("Results that a refit would keep", f"{drift.overlap:.1%} of 10 ({drift.chance:.1%} by chance alone)")

@@ -82,8 +82,8 @@ class FileChange:
     @property
     def diff(self) -> str:
         """The change, line by line."""
-        texts = [(text or "").splitlines(keepends=True) for text in (self.before, self.after)]
-        lines = difflib.unified_diff(*texts, str(self.path), str(self.path), n=1)
+        before, after = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
+        lines = difflib.unified_diff(before, after, str(self.path), str(self.path), n=1)
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def apply(self) -> None:
@@ -220,7 +220,8 @@ class _JsonText:
             raise ConfigError(f"{path} is not a JSON object: nothing was changed")
 
     def _after_space(self, at: int) -> int:
-        return _SPACE.match(self._plain, at).end()  # type: ignore[union-attr]  it always matches
+        space = _SPACE.match(self._plain, at)
+        return at if space is None else space.end()
 
     def _span(self, path: Sequence[str]) -> tuple[int, int, int]:
         """Return where a member begins, where its value begins, and where it ends."""

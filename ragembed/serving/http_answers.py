@@ -75,7 +75,7 @@ def _search(served: ServedStore | ServedTogether, store: Searched, given: dict[s
     names = _facet_names(given.get("facets", ""))
 
     def found(k: int) -> list[Hit]:
-        settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+        settings: dict[str, Any] = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
         return store.search(query, k, given["mode"], ranking=ranking, **settings)
 
     hits = found(offset + given["k"])
@@ -133,7 +133,11 @@ def _chunk(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str
 
 def _explain(served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
     chunk_with_id(store, given["id"])
-    settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance"), "ids": [given["id"]]}
+    settings: dict[str, Any] = {
+        "where": given.get("where"),
+        "min_relevance": given.get("min_relevance"),
+        "ids": [given["id"]],
+    }
     found = store.explain(given["q"], given["k"], given["mode"], ranking=_ranking(given), **settings)
     if not found:
         raise UnknownNameError(

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from itertools import takewhile, zip_longest
 from pathlib import Path
@@ -188,8 +189,8 @@ class _SearchPage:
             shown = replace(view, id=found[0]["id"], part=found[0].get("store", ""))
         # A bookmark may open a passage that has changed: the results stay.
         for given, part in (
-            (view.file and view.q, lambda: self._why_not(view)),
-            (shown.id, lambda: self._preview(shown, found, is_open=shown is view)),
+            (view.file and view.q, partial(self._why_not, view)),
+            (shown.id, partial(self._preview, shown, found, is_open=shown is view)),
         ):
             try:
                 preview += part() if given else []
@@ -326,8 +327,8 @@ class _SearchPage:
     ) -> Iterator[Element]:
         """Yield the chosen filters, and the values of each property that divides the results."""
         for condition in view.filters:
-            rest = tuple(each for each in view.filters if each != condition)
-            without = self._link(replace(view, filters=rest, id=""), "Remove", aria_label=f"Remove {condition}")
+            others = tuple(each for each in view.filters if each != condition)
+            without = self._link(replace(view, filters=others, id=""), "Remove", aria_label=f"Remove {condition}")
             yield _e("p", _e("code", condition), " ", without, class_="filter")
         lists = []
         for name, values in facets.items():

@@ -107,13 +107,8 @@ class ServedStore:
         return None
 
     def state(self) -> str | None:
-        """Return a note if files may be missing because a run is under way or was interrupted."""
-        store = self.open()
-        if not store.unfinished:
-            return None
-        if store.being_written:
-            return "the store is being indexed: files that are still missing follow"
-        return "the last indexing run was interrupted: run 'ragembed index' to continue it"
+        """Return a note if results may miss something, because a run is under way or was interrupted."""
+        return self.open().incomplete
 
     def size(self) -> tuple[int, int] | None:
         """Return the generation and the number of chunks, or None if the store cannot be read."""

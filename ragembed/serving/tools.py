@@ -186,8 +186,8 @@ def _get(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str,
 
 def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     most = given["max_tokens"]
-    settings = {"where": given.get("where"), "name_file": lambda name: name}
-    context = store.context(given["query"], most - _NOTED, given["mode"], **settings)
+    where = given.get("where")
+    context = store.context(given["query"], most - _NOTED, given["mode"], where=where, name_file=lambda name: name)
     about = context.to_dict()
     for block in about["blocks"]:
         block["path"] = block["path"].removeprefix(f"{block.get('store')}: ")

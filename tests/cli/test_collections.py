@@ -265,7 +265,12 @@ def test_a_project_sets_store_and_options(project, cli, tiny_model, monkeypatch)
     monkeypatch.setenv("RAGEMBED_STORE", "/none")
     assert "store" in cli("status", "--settings", "set").stdout
     assert "$RAGEMBED_STORE" in cli("status", "--settings").stdout
-    assert ("query.rerank-depth           50  (default)") in cli("status", "--settings").stdout
+    monkeypatch.delenv("RAGEMBED_STORE")
+    shown = cli("status", "--settings").stdout.splitlines()
+    assert {"query.rerank-depth           50  (default)", "query.per-file               no limit  (default)"} < {*shown}
+    assert {"query.alpha                  0.6  (default)", "index.layers                 last  (default)"} < {*shown}
+    assert "index.weighting              idf:0.25  (store)" in shown
+    assert not [line for line in shown if "–" in line]
 
 
 def test_a_project_defines_collections_for_a_team(folders, cli):
@@ -399,7 +404,7 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert "needs --workers N" in cli("index", *options, exit_code=2).stderr
     assert cli("index", *options, "--workers", "2", "--dry-run").exit_code == 0
     assert not list(in_folder.glob(".*"))
-    first = cli("index", *options, "--workers", "2").stderr
+    first = cli("index", *options, "--workers", "2", "-v").stderr
     assert "big: 2 stores in .ragembed-big; search them with 'ragembed query --in big QUERY'" in first
     assert "skipped docs/broken.pdf: " in first
     assert [hit[1] for hit in named(cli("query", "tea number 3", "--in", "big", "-k", "1", "--json"))] == ["docs/3.md"]

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ import pytest
 from ragembed.cli import COMMANDS, main
 from ragembed.documents.chunking import Chunker
 from ragembed.indexes import Store
-from ragembed.version import __version__
+from ragembed.version import __version__, install_command
 
 SUMMARY = (
     r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
@@ -42,7 +43,10 @@ def test_index_prints_summary_on_stderr(docs, cli, tiny_model):
 def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
-    result = cli("index", docs, "--model", tiny_model)
+    first = cli("index", docs, "--model", tiny_model)
+    counts = "skipped 1 broken pdf file, 1 program (-v, or ragembed status --skipped, names them)"
+    assert [line for line in first.stderr.split("\n") if line.startswith("skipped")] == [counts]
+    result = cli("index", docs, "-v")
     assert "skipped docs/a.bin: bin: a program or compiled code" in result.stderr
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2
@@ -103,7 +107,6 @@ def test_line_numbers_match_the_file(indexed, cli):
         for hit in json.loads(cli("query", query, "--json").stdout)["results"]:
             command = ["sed", "-n", f"{hit['start_line']},{hit['end_line']}p", hit["path"]]
             shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            assert hit["snippet"] in shown
             assert hit["text"] in shown
 
 
@@ -114,8 +117,79 @@ def test_query_as_json(cli):
     lines = [json.loads(line) for line in cli("query", "writer", "-k", "2", "--format", "jsonl").stdout.splitlines()]
     assert [line["rank"] for line in lines] == [1, 2]
     assert {**lines[0]} == {"schema_version": 1, **whole["results"][0]}
-    place = {"id", "path", "start_line", "end_line", "page", "title", "headings", "snippet"}
+    place = {"id", "path", "start_line", "end_line", "page", "title", "headings", "snippet_at"}
     assert place | {"score", "dense", "lexical"} <= lines[0].keys()
+
+
+@pytest.mark.usefixtures("indexed")
+def test_json_has_the_place_of_the_snippet_in_the_text(cli):
+    words = ("supersonic flow", "--mode", "lexical", "-k", "1")
+    [hit] = json.loads(cli("query", *words, "--json").stdout)["results"]
+    start, end = hit["snippet_at"]
+    assert textwrap.indent(hit["text"][start:end], "    ", lambda _: True) in cli("query", *words).stdout
+    assert "snippet" not in hit
+
+
+@pytest.mark.parametrize("name", ["query", "search", "find"])
+@pytest.mark.usefixtures("indexed")
+def test_a_query_needs_no_quotes(cli, name):
+    assert cli(name, "writer", "holds", "lock", "-k", "1").stdout == cli("query", "writer holds lock", "-k", "1").stdout
+    assert cli("context", "writer", "lock").stdout == cli("context", "writer lock").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("help",), ("--help",)),
+        (("help", "query"), ("query", "--help")),
+        (("version",), ("--version",)),
+        (("ls", "docs"), ("files", "docs")),
+        (("info",), ("status",)),
+        (("get", "docs/locks.md"), ("chunks", "docs/locks.md")),
+        (("rm", "docs/locks.md", "--dry-run"), ("delete", "docs/locks.md", "--dry-run")),
+    ],
+)
+@pytest.mark.usefixtures("indexed")
+def test_other_names_lead_to_the_command(cli, words, same):
+    assert cli(*words).stdout == cli(*same).stdout
+
+
+@pytest.mark.usefixtures("indexed")
+def test_query_can_print_only_the_paths_of_files(cli):
+    wanted = ["docs/locks.md", "docs/wings.txt"]
+    assert sorted(cli("query", "writer", "wing", "--files").stdout.splitlines()) == wanted
+    best = ("query", "writer", "--files", "-k", "1", "--mode", "lexical")
+    assert cli(*best).stdout == "docs/locks.md\n"
+    found = json.loads(cli("query", "writer", "wing", "--files", "--json").stdout)
+    assert sorted(each["path"] for each in found["files"]) == wanted
+    Path("docs/locks.md").unlink()
+    gone = cli(*best)
+    assert (gone.stdout, gone.stderr) == ("docs/locks.md\n", "note: docs/locks.md: deleted since it was indexed\n")
+    assert "--files does not use --per-file" in cli("query", "a", "--files", "--per-file", "2", exit_code=2).stderr
+
+
+@pytest.mark.usefixtures("indexed")
+def test_match_keeps_chunks_with_a_regular_expression(cli):
+    for pattern, files in ((r"Supers[a-z]+ air", ["docs/wings.txt"]), (r"(?i)LOCK", ["docs/locks.md"]), ("zebra", [])):
+        shown = cli("query", "writer", "wing", "--match", pattern, "--files", exit_code=0 if files else 1).stdout
+        assert shown.splitlines() == files
+    assert "'(' is invalid: missing )" in cli("query", "a", "--match", "(", exit_code=2).stderr
+    Path("docs/long.txt").write_text("a" * 500 + "!")
+    cli("index", "docs", "-q")
+    assert "takes more than 0.5 s" in cli("query", "a", "--match", "(a|aa)+$", exit_code=2).stderr
+
+
+def test_indexed_text_is_printed_by_position_and_id(indexed, cli):
+    hits = json.loads(cli("query", "reader", "waits", "--json").stdout)["results"]
+    hit = next(hit for hit in hits if hit["path"] == "docs/locks.md")
+    (indexed / "locks.md").unlink()
+    shown = [cli("get", what).stdout for what in (hit["id"], f"{hit['path']}:{hit['end_line']}", "docs/locks.md")]
+    assert all(hit["text"] in text for text in shown)
+    whole = json.loads(cli("chunks", f"{hit['path']}:1-99", "--json").stdout)
+    assert whole["path"] == "docs/locks.md"
+    assert hit["id"] in [chunk["id"] for chunk in whole["chunks"]]
+    assert "no indexed chunk of docs/wings.txt is at 77" in cli("get", "docs/wings.txt:77", exit_code=2).stderr
+    assert "Indexed text does not use --chunk-tokens" in cli("get", hit["id"], "--chunk-tokens", 99, exit_code=2).stderr
 
 
 @pytest.mark.usefixtures("indexed")
@@ -239,6 +313,18 @@ def test_include_without_matches_does_not_empty_the_store(docs, cli, tiny_model)
     assert summary(cli("index", docs, "--include", "*.md"))[:4] == [0, 0, 1, 1]
 
 
+def test_files_summary_names_files_of_the_store_without_words(docs, cli, tiny_model):
+    (docs / "track.txt").write_text("".join(f"{number % 97}.{number % 89}\n" for number in range(900)))
+    (docs / "few.txt").write_text("1.5 2.5")
+    assert "hardly any words" not in cli("files", docs, "--summary").stdout
+    cli("index", docs, "--model", tiny_model)
+    lines = cli("files", docs, "--summary").stdout.strip().split("\n")
+    assert lines[-1] == "docs/track.txt: 100% of its chunks have hardly any words; leave it out with --exclude"
+    assert json.loads(cli("files", "--summary", "--json").stdout)["without_words"] == [
+        {"path": "docs/track.txt", "share": 1.0}
+    ]
+
+
 def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     (docs / "photo.png").write_bytes(b"\x89PNG\0\0\0\0")
     (docs / "old.png").write_bytes(b"\x89PNG\0\0\0\0\0")
@@ -269,7 +355,7 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
 def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
     (docs / "table.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
     monkeypatch.setattr("ragembed.cli.commands.files.is_installed", lambda module: module != "xlrd")
-    assert "skipped  pip install 'ragembed[documents]'" in cli("files", docs, "--summary").stdout
+    assert f"skipped  {install_command('documents')}" in cli("files", docs, "--summary").stdout
 
 
 @pytest.mark.parametrize("program", [None, "/usr/bin/catdoc"])

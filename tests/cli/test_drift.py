@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Vocabulary
+from ragembed.indexes.doctor.drift import DriftReport, IdfShift
 
 REPORT = DriftReport(
     verdict="keep",
@@ -15,11 +15,9 @@ REPORT = DriftReport(
     added=200,
     removed=3,
     texts=1200,
-    vocabulary=Vocabulary(0.125, 0.02, 0.001, 0.0, 0.3, 0.25),
+    unseen=0.125,
     movers=(IdfShift("wing", 6.2, 2.1), IdfShift("lock", 1.0, 1.5)),
     weight_shift=0.031,
-    unfitted=None,
-    mean_shift=0.25,
     overlap=0.912,
     chance=0.97,
     queries=256,
@@ -41,20 +39,15 @@ def test_drift_report_as_text(indexed, cli, reported):
     assert [line[:15].strip() for line in lines] == [
         "verdict",
         "vectors",
-        "counted",
         "unseen tokens",
-        "unknown tokens",
-        "word pieces",
         "idf movers",
         "token weights",
-        "mean shift",
         "overlap@10",
     ]
     text = "\n".join(lines)
     assert "keep: nothing to do" in text
     assert "1,200; 200 added and 3 removed since the fit" in text
-    assert "12.5% of the tokens in the added texts (2.0% expected from more texts of the same kind)" in text
-    assert "30.0% of the tokens in the added texts (25.0% at the fit)" in text
+    assert "12.5% of the tokens of 1,200 texts are new since the fit" in text
     assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
     assert (
         "0.912 with the results after a refit (0.970 expected by chance), 256 pseudo-queries in 1,200 vectors" in text

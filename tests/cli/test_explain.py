@@ -89,7 +89,7 @@ def test_explain_shades_words_in_a_terminal(cli, monkeypatch):
     shown = cli("query", QUERY, "-k", "1", "--mode", "dense", "--explain").stdout
     assert re.search(r"\033\[38;5;16m\033\[48;5;214m\w+\033\[0m", shown)
     plain = cli("query", QUERY, "-k", "1", "--mode", "dense", "--json").stdout
-    assert json.loads(plain)["results"][0]["snippet"].split("\n")[0] in click.unstyle(shown)
+    assert json.loads(plain)["results"][0]["text"].split("\n")[0] in click.unstyle(shown)
     assert "\033[33m" in cli("query", "writer", "-k", "1", "--mode", "lexical", "--explain").stdout
 
 

@@ -215,7 +215,7 @@ def test_delete_dry_run_deletes_nothing(store, indexed, cli):
 
 def test_delete_nothing_is_an_error(store, cli):
     result = cli("delete", exit_code=2)
-    assert result.stderr == "Error: nothing to delete: give a file or folder, or --id, --path or --where\n"
+    assert result.stderr == "Error: nothing to delete: give a file or folder, or --id, --path, --match or --where\n"
 
 
 # refit

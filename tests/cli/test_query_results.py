@@ -7,6 +7,7 @@ import zipfile
 import pytest
 
 from ragembed import Store
+from ragembed.version import install_command
 from tests.cross_encoders import known_score, make_cross_encoder
 
 GUIDE = (
@@ -139,7 +140,7 @@ def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
     )
-    assert "pip install 'ragembed[torch]'" in error_of("no/model")
+    assert install_command("torch") in error_of("no/model")
 
 
 @pytest.mark.usefixtures("copies")

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from ragembed import Store
-from ragembed.indexes.doctor.findings import stored_settings
+from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.writing import writer
+from ragembed.version import install_command
 from tests.embedding_server import EmbeddingServer, cut, status
 
 
@@ -142,7 +143,7 @@ def test_a_missing_client_is_named(docs, cli, embedding_server, monkeypatch):
         patch.setitem(sys.modules, "httpx", None)
         failed = cli("index", docs, "--model", embedding_server.name, exit_code=2)
     assert "a model behind a server needs the package 'httpx'" in failed.stderr
-    assert "pip install 'ragembed[serve]'" in failed.stderr
+    assert install_command("serve") in failed.stderr
 
 
 def test_the_key_is_in_no_file_of_a_store(docs, cli, embedding_server, monkeypatch):
@@ -169,7 +170,7 @@ def test_doctor_sends_nothing(served, cli, embedding_server):
 
 def test_doctor_repeats_the_settings_of_a_store(served, cli, embedding_server):
     with Store.open(".ragembed") as store:
-        command = stored_settings(store)[2].again()
+        command = Commands.of(store).again()
         config = store.embedder.config
     cli(*shlex.split(command)[1:])
     with Store.open(".ragembed-new") as store:

@@ -52,7 +52,11 @@ def test_prints_a_line_per_run_and_ends_on_sigint(docs):
         (docs / "wings.txt").write_text("Changed.\n")
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert (*process.communicate(), process.returncode) == ("", "interrupted\n", 130)
+        assert (*process.communicate(), process.returncode) == (
+            "",
+            "stopping at the next safe point\ninterrupted\n",
+            130,
+        )
     assert re.fullmatch(r"\d{4}-\S+  0 files added, 1 changed, 0 removed; \d+ chunks; \d+\.\d s\n", line)
 
 

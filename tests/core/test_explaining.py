@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings import PRESETS
 from ragembed.contributions import contributions, words
-from ragembed.extractors.parts import Token, TokenParts
 from ragembed.extractors.pooling import WeightedMean, mean_shares
+from ragembed.extractors.protocol import Token, TokenParts
 from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess import Chain, unit_rows
-from ragembed.postprocess.parts import Parts
+from ragembed.postprocess.protocol import Parts
 
 CORPUS = [
     "the cat sleeps and the dog runs",

@@ -5,13 +5,9 @@ import pytest
 
 from ragembed.errors import ConfigError, NotFittedError, RankError
 from ragembed.postprocess import unit_rows
-from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
-from ragembed.postprocess.center import Center
 from ragembed.postprocess.chain import post_processor
 from ragembed.postprocess.quantile import Quantile
-from ragembed.postprocess.robust import Robust
-from ragembed.postprocess.whiten import Whiten
-from ragembed.postprocess.zscore import ZScore
+from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Robust, Whiten, ZScore
 
 SPECS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "normalize")
 X = np.array([[1, 2, 5], [3, 2, 1], [5, 2, 0]], dtype=np.float32)
@@ -95,7 +91,7 @@ def test_whiten_keeps_the_directions_of_largest_variance():
 
 
 def test_whiten_rejects_more_directions_than_the_rank():
-    with pytest.raises(ConfigError, match=r"whiten:3 is above the rank .*, 2 .*write whiten:2"):
+    with pytest.raises(ConfigError, match=r"whiten:3 needs more directions than the rank .*, 2 .*write whiten:2"):
         Whiten(3).fit(CROSS)
     with pytest.raises(ConfigError, match=r"the rank of the fitted vectors, 0 .*write whiten, or"):
         Whiten(1).fit(CROSS[:1])
@@ -226,7 +222,7 @@ def test_common_removes_the_first_singular_vectors_of_the_uncentred_matrix():
     shares = values[:3] ** 2 / (values[:3] ** 2).sum()
     expected = vectors - sum(share * np.outer(vectors @ pc, pc) for share, pc in zip(shares, directions, strict=False))
     assert weighted.transform(vectors) == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(RankError, match=r"common:2 removes more directions than the rank .* 1 .*: write common:1"):
+    with pytest.raises(RankError, match=r"common:2 needs more directions than the rank .* 1 .*: write common:1"):
         CommonComponents(2).fit(np.ones((5, 3), dtype=np.float32))
     with pytest.raises(ConfigError, match="common-weighted:0 removes 0 directions"):
         CommonComponents(0, weighted=True)

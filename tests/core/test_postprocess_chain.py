@@ -6,7 +6,7 @@ import pytest
 from ragembed.errors import ConfigError, ModelError, NotFittedError, RagembedError
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.postprocess.protocol import ROUNDING
-from ragembed.postprocess.whiten import Whiten
+from ragembed.postprocess.steps import Whiten
 
 SPECS = (
     *("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "whiten:2", "abtt", "abtt:1", "common"),

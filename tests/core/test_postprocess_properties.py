@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ragembed.postprocess.abtt import AllButTheTop
-from ragembed.postprocess.column_quantiles import column_quantiles
-from ragembed.postprocess.normal import normal_quantile
-from ragembed.postprocess.normalize import unit_rows
-from ragembed.postprocess.quantile import Quantile
-from ragembed.postprocess.robust import Robust
-from ragembed.postprocess.whiten import Whiten
-from ragembed.postprocess.zscore import ZScore
+from ragembed.postprocess.quantile import Quantile, column_quantiles, normal_quantile
+from ragembed.postprocess.steps import AllButTheTop, Robust, Whiten, ZScore, unit_rows
 
 LEVELS = st.integers(-50, 50).map(float)  # few levels, so that ties occur
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError
-from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extractors.token_tables import RandomTable
 
 TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
 UNSEEN = ["pressure zebra", "the bird flies", "synonym"]

@@ -5,14 +5,13 @@ from hypothesis import strategies as st
 
 from ragembed.extractors.weighting import (
     FREQUENT_TOKENS,
-    Idf,
-    Sif,
     TokenCounter,
     TokenStatistics,
-    Uniform,
-    USif,
-    WithoutBiases,
+    idf,
     make_weighting,
+    sif,
+    usif,
+    without_biases,
 )
 from ragembed.models.token_ids import TokenIds
 
@@ -35,20 +34,18 @@ def test_document_frequency_and_occurrences():
 
 
 def test_idf_equals_the_paper():
-    table = Idf().table(STATISTICS, lambda: VOCABULARY, ())
+    table = idf(STATISTICS)
     np.testing.assert_allclose(table, [0.0, np.log(2), np.log(4), np.log(4)], rtol=1e-6)
 
 
 def test_common_tokens_have_zero_idf():
-    table = Idf().table(STATISTICS, lambda: VOCABULARY, (1, 3))
+    table = idf(STATISTICS.with_common((1, 3)))
     np.testing.assert_allclose(table, [0.0, 0.0, np.log(4), 0.0], rtol=1e-6)
     assert STATISTICS.document_frequency.tolist() == [4, 2, 1, 0]
 
 
 def test_sif_by_hand():
-    np.testing.assert_allclose(
-        Sif(0.1).table(STATISTICS, lambda: VOCABULARY, ()), [0.1 / 0.6, 0.1 / 0.35, 0.1 / 0.35, 1.0], rtol=1e-6
-    )
+    np.testing.assert_allclose(sif(STATISTICS, 0.1), [0.1 / 0.6, 0.1 / 0.35, 0.1 / 0.35, 1.0], rtol=1e-6)
 
 
 def test_usif_by_hand():
@@ -56,7 +53,7 @@ def test_usif_by_hand():
     # so alpha = 1/3 and a = (2/3) / (1/3 * 3/2) = 4/3.
     a = 4 / 3
     expected = [a / (a / 2 + p) for p in (0.5, 0.25, 0.25, 0.0)]
-    np.testing.assert_allclose(USif().table(STATISTICS, lambda: VOCABULARY, ()), expected, rtol=1e-6)
+    np.testing.assert_allclose(usif(STATISTICS), expected, rtol=1e-6)
 
 
 def test_usif_with_tokens_more_probable_than_chance():
@@ -64,7 +61,7 @@ def test_usif_with_tokens_more_probable_than_chance():
     statistics = TokenStatistics(10, np.array([5, 2, 2]), np.array([5, 2, 2]))
     a = (1 - 1 / 3) / (1 / 3 * 3 / 2)
     expected = [a / (a / 2 + p) for p in (5 / 9, 2 / 9, 2 / 9)]
-    np.testing.assert_allclose(USif().table(statistics, lambda: ["a", "b", "c"], ()), expected, rtol=1e-6)
+    np.testing.assert_allclose(usif(statistics), expected, rtol=1e-6)
 
 
 def test_without_biases():
@@ -86,7 +83,7 @@ def test_without_biases():
         "\u0120the",
         "\u2581wing",
     ]
-    table = WithoutBiases().table(STATISTICS, lambda: vocabulary, ())
+    table = without_biases(vocabulary)
     kept = {token for token, weight in zip(vocabulary, table, strict=True) if weight}
     assert kept == {"man", "wing", "[CLS]", "[MASK]", "a1", "", "\u2581wing"}
     assert set(table.tolist()) == {0.0, 1.0}
@@ -94,16 +91,30 @@ def test_without_biases():
 
 def test_custom_frequent_tokens():
     assert len(FREQUENT_TOKENS) == len(set(FREQUENT_TOKENS)) == 33
-    assert make_weighting("-biases").table(STATISTICS, lambda: ["the", "man"], ()).tolist() == [0.0, 1.0]
-    assert make_weighting("-biases", ("man",)).table(STATISTICS, lambda: ["the", "man"], ()).tolist() == [1.0, 0.0]
+    assert without_biases(["the", "man"]).tolist() == [0.0, 1.0]
+    assert made("-biases", ("man",)).table(STATISTICS).tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert without_biases(["the", "man"], ("man",)).tolist() == [1.0, 0.0]
 
 
-def test_specs_make_weightings():
-    assert make_weighting("uniform") == Uniform()
-    assert make_weighting("idf:0.25") == Idf(0.25)
-    assert make_weighting("sif:0.5") == Sif(0.5)
-    assert make_weighting("usif") == USif()
-    assert make_weighting("uniform").table(STATISTICS, lambda: VOCABULARY, ()) is None
+def made(spec, biases=None):
+    return make_weighting(spec, lambda: VOCABULARY, biases)
+
+
+@pytest.mark.parametrize(
+    ("spec", "share", "by_length", "expected"),
+    [
+        ("idf:0.25", 0.25, False, idf(STATISTICS)),
+        ("-biases", 1.0, False, without_biases(VOCABULARY)),
+        ("sif:0.5", 1.0, True, sif(STATISTICS, 0.5)),
+        ("sif", 1.0, True, sif(STATISTICS)),
+        ("usif", 1.0, True, usif(STATISTICS)),
+    ],
+)
+def test_specs_make_weightings(spec, share, by_length, expected):
+    assert made("uniform") is None
+    weighting = made(spec)
+    assert (weighting.share, weighting.by_length) == (share, by_length)
+    np.testing.assert_array_equal(weighting.table(STATISTICS), expected)
 
 
 @given(
@@ -111,7 +122,7 @@ def test_specs_make_weightings():
     spec=st.sampled_from(["idf", "sif", "usif", "-biases"]),
 )
 def test_weights_are_finite_and_not_negative(texts, spec):
-    table = make_weighting(spec).table(counted(texts, 10, []), lambda: [f"t{i}" for i in range(10)], ())
+    table = make_weighting(spec, lambda: [f"t{i}" for i in range(10)]).table(counted(texts, 10, []))
     assert table.dtype == np.float32
     assert np.isfinite(table).all()
     assert (table >= 0).all()
@@ -119,6 +130,6 @@ def test_weights_are_finite_and_not_negative(texts, spec):
 
 @pytest.mark.parametrize("spec", ["idf", "sif", "usif"])
 def test_rarer_tokens_have_larger_weights(spec):
-    table = make_weighting(spec).table(STATISTICS, lambda: VOCABULARY, ())
+    table = made(spec).table(STATISTICS)
     assert (np.diff(table) >= 0).all()
     assert table[0] < table[2]

@@ -43,5 +43,5 @@ def test_invalid_addresses_are_rejected(address):
 
 def test_missing_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"ragembed\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"\[ray\]"):
         RayWorkers()

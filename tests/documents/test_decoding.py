@@ -75,17 +75,52 @@ def test_euc_jp_with_kana_is_detected(text: str) -> None:
     assert decode(text.encode("euc_jp")) == Decoded(text, "euc_jp")
 
 
+SENTENCES = {
+    "cp1250 iso8859_2 cp852": (
+        "Kolem poledne přišel strážce hráze a řekl, že voda stoupá.",
+        "Strážca hrádze povedal, že voda stúpa a ľudia majú ísť domov.",
+        "Strażnik śluzy powiedział, że woda się podnosi, więc zamknął bramę.",
+        "A zsilip őre szerint a víz emelkedik, ezért bezárta a kaput a hűvös estén.",
+        "Paznik je dejal, da voda narašča, zato je zaprl vrata in odšel čez most.",
+        "Čuvar je rekao da voda raste, pa je zatvorio vrata i otišao preko mosta do kuće.",
+        "Paznicul a spus că apa creşte şi a închis poarta înainte de noapte, lângă ţărm.",
+    ),
+    "cp1254 cp857": ("Bekçi suyun yükseldiğini söyledi ve akşam olmadan kapıyı kapattı.",),
+    "cp1257 iso8859_13 cp775": (
+        "Sargas pasakė, kad vanduo kyla, todėl uždarė vartus ir išėjo per tiltą į namus.",
+        "Sargs teica, ka ūdens ceļas, tāpēc viņš aizvēra vārtus un gāja mājās.",
+    ),
+    "cp1251 koi8_r cp866 iso8859_5": (
+        "Сторож сказал, что вода поднимается, и закрыл ворота.",
+        "Пазачът каза, че водата се покачва, и затвори вратата.",
+    ),
+    "cp1251 koi8_u": ("Сторож сказав, що вода піднімається, і зачинив ворота до їхнього приходу.",),
+    "cp1253 iso8859_7 cp737": ("Ο φύλακας είπε ότι το νερό ανεβαίνει και έκλεισε την πύλη.",),
+    "cp1255": ("השומר אמר שהמים עולים וסגר את השער לפני הלילה.",),
+    "cp1256": ("قال الحارس إن الماء يرتفع وأغلق البوابة قبل الليل.",),
+    "cp874": ("ผู้ดูแลบอกว่าน้ำกำลังขึ้นและปิดประตูก่อนค่ำ",),
+    "gb18030": ("管理员说水位正在上升，所以关闭了闸门。", "请检查文件"),
+    "big5": ("管理員說水位正在上升，所以關閉了閘門。",),
+    "cp949": ("관리인은 물이 차오르고 있다고 말하고 문을 닫았다.",),
+    "mac_roman cp850": ("Der Wärter sagte, dass das Wasser über die Brücke steigt, und schloß früh das große Tor.",),
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "encoding"),
-    [
-        ("Быстрая коричневая лиса прыгает через ленивую собаку. Документ не найден.\n" * 3, "cp1251"),
-        ("Příliš žluťoučký kůň úpěl ďábelské ódy, řekl můj přítel z Třebíče.\n" * 5, "cp1250"),
-        ("文件不存在，请检查路径是否正确。我们需要更新数据库中的所有记录。\n" * 3, "gb18030"),
-        ("파일을 찾을 수 없습니다. 경로를 확인하고 다시 시도하십시오.\n" * 3, "cp949"),
-    ],
+    ("text", "codec"),
+    [(text, codec) for codecs, texts in SENTENCES.items() for text in texts for codec in codecs.split()],
 )
-def test_other_encodings_use_charset_normalizer(text: str, encoding: str) -> None:
-    assert decode(text.encode(encoding)).text == text
+def test_a_sentence_is_enough_to_detect_an_encoding(text: str, codec: str) -> None:
+    assert decode(text.encode(codec)).text == text
+    assert decode(f"plain\n{text}\n".encode(codec) * 9).text == f"plain\n{text}\n" * 9
+
+
+@pytest.mark.parametrize(
+    "text", ["Příliš žluťoučký kůň", "Výměna čerpadel", "Kırmızı ışık", "Żółta łódź", "Árvíztűrő tükörfúrógép"]
+)
+def test_few_words_are_detected(text: str) -> None:
+    codec = "cp1254" if "ı" in text else "cp1250"
+    assert decode(text.encode(codec)).text == text
 
 
 @pytest.mark.parametrize("text", [*WESTERN_SHORT, *JAPANESE_SHORT, FRENCH, JAPANESE, "😀 и 한국어", ""])

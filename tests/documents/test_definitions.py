@@ -355,8 +355,8 @@ def test_a_file_with_an_error_keeps_the_definitions_that_parse() -> None:
     "text",
     [
         ")]}>" * 40 + "\n\nint f() {\n}\n",
-        "a<" * 20_000,
-        "int f() {\n}\n\n" + "x" * definitions.LARGEST_SOURCE,
+        "a<\n" * 20_000,
+        "int f() {\n}\n\n" + "x\n" * definitions.LARGEST_SOURCE,
     ],
     ids=["mostly errors", "ambiguous", "large"],
 )

@@ -89,6 +89,24 @@ def test_page_of_only_menus_keeps_them() -> None:
     assert "Only a menu" in document.text
 
 
+@pytest.mark.parametrize(
+    "aside",
+    [
+        '<aside id="n1" epub:type="footnote"><p><a href="#r">1</a> <a href="x">Built by the guild.</a></p></aside>',
+        "<aside><h2>Box</h2><p>Built by the guild.</p><ul><li><a href=x>More</a></li></ul></aside>",
+        '<div><aside class="note">Built by the guild.</div><p>More.',
+        "<table><tr><td><aside>Built by the guild.</aside><td>x</table>",
+    ],
+)
+def test_asides_are_kept_unless_they_are_menus(aside: str) -> None:
+    text = "<h1>Wall</h1><p>The sea wall is old and was raised twice after the storms that drowned the meadows.</p>"
+    document = parsed(f"<body><nav>Menu</nav>{text}{aside}<p>The end.")
+    assert "Built by the guild." in document.text
+    assert document.blocks[-1].headings == ("Wall",)
+    menu = "<aside><h3>Menu</h3><a href=a>Home and away</a> <a href=b>Imprint and <b>contact</b></a></aside>"
+    assert parsed(f"{text}{aside}<p>The end.{menu}").text.endswith("The end.\n")
+
+
 def test_definitions_stay_with_their_terms() -> None:
     document = parsed("<dl><dt>term</dt><dd><p>meaning</p><p>more</p></dd><dt>two</dt><dd>text</dd></dl>")
     assert blocks(document) == [("text", "term\nmeaning"), ("text", "more"), ("text", "two\ntext")]

@@ -228,17 +228,138 @@ def test_large_attachments_do_not_become_text() -> None:
     [
         ("Plain text.", "<p>HTML text.</p>", "Plain text.\n"),
         (" \n", "<h1>Tea</h1><p>HTML text.</p>", "Tea\n\nHTML text.\n"),
-        ("", "<p>Yes.</p><blockquote type=cite>Tea?</blockquote>", "Yes.\n"),
-        ("", "<blockquote type=cite>Tea?</blockquote>", "Tea?\n"),
+        ("Tea at four, at the north quay.", "<style>p{color:red}</style><p>Tea at four, at the <b>north quay</b>.",
+         "Tea at four, at the north quay.\n"),
+        ("お茶は四時です。", "<p>お茶は<br>四時です。</p>", "お茶は四時です。\n"),
+        ("Please view this email in a browser.", "<td>Order 7731 ships on Friday with courier Gannet.</td>",
+         "Order 7731 ships on Friday with courier Gannet.\n"),
+        ("Ihr Programm kann kein HTML anzeigen.", "<p>Die Rechnung 88 &uuml;ber 120 &euro; ist am 3. Mai f&auml;llig.",
+         "Die Rechnung 88 über 120 € ist am 3. Mai fällig.\n"),
+        ("??????? ?? ??????.", "<p>Совещание в четверг.</p>", "Совещание в четверг.\n"),
+        ("This mail is in HTML. Open it at https://example.org/view", "<p>Gate 7 opens.", None),
     ],
-)
-def test_alternatives_prefer_plain_text_unless_it_is_empty(plain: str, html: str, expected: str) -> None:
+)  # fmt: skip
+def test_alternatives_prefer_plain_text_unless_it_is_empty_or_a_stub(plain: str, html: str, expected: str) -> None:
     message = mail()
     message.set_content(plain)
     message.add_alternative("<p>AMP text.</p>", subtype="x-amp-html")
     message.add_alternative(html, subtype="html")
     [document], _ = parsed("a.eml", message.as_bytes())
-    assert document.text == expected
+    assert document.text == (f"{plain}\n\nGate 7 opens.\n" if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("subtype", "text"),
+    [
+        ("html", "<p>Yes.</p><blockquote type=cite>Tea at the quay?</blockquote>"),
+        ("plain", "Yes.\n\nOn Monday, Ann wrote:\n> Tea at the quay?"),
+    ],
+)
+def test_quotes_are_left_out_if_the_quoted_mail_is_in_the_mailbox(subtype: str, text: str) -> None:
+    answer = mail(In_Reply_To="<1@example.org>")
+    answer.set_content(text, subtype=subtype)
+    asked = mail(Message_ID="<1@example.org>")
+    asked.set_content("Tea at the quay?")
+    postmark = b"From x Mon Jan  1 10:00:00 2024\n"
+    quoted = {
+        "a.eml": answer.as_bytes(),
+        "alone.mbox": postmark + answer.as_bytes(),
+        "all.mbox": postmark + asked.as_bytes() + b"\n" + postmark + answer.as_bytes(),
+        "1204680122.M37P1.host:2,S": answer.as_bytes(),
+    }
+    texts = {name: parsed(name, data)[0][-1].text for name, data in quoted.items()}
+    assert ["Tea at the quay?" in text for text in texts.values()] == [True, True, False, False]
+    assert all(text.startswith("Yes.\n") for text in texts.values())
+
+
+def test_a_signature_above_a_quote_ends_at_the_quote() -> None:
+    for quote in ("On Monday, Ann wrote:\n> Tea at the quay?", "From: Ann\nSent: Monday\n\nTea at the quay?"):
+        lines = f"Yes.\n-- \nBob\nHead of Tea\n\n{quote}\n-- \nAnn".split("\n")
+        left = [line for line, keep in zip(lines, own_lines(lines, keep_quotes=True), strict=True) if keep]
+        assert left == ["Yes.", *quote.split("\n")]
+
+
+INVITE = """\
+BEGIN:VCALENDAR
+X-WR-CALNAME:Quay
+BEGIN:VTIMEZONE
+TZID:Europe/Oslo
+BEGIN:STANDARD
+DTSTART:19701025T030000
+END:STANDARD
+END:VTIMEZONE
+BEGIN:VEVENT
+UID:1@example.org
+DTSTART;TZID=Europe/Oslo:20250303T100000
+DTEND:20250303T093000Z
+SUMMARY:Sluice\\, inspection
+ORGANIZER;CN="Ann, Port":mailto:ann@example.org
+LOCATION:North qu
+ ay
+DESCRIPTION:Bring a lamp.\\nGate 7
+BEGIN:VALARM
+DESCRIPTION:Reminder
+END:VALARM
+END:VEVENT
+BEGIN:VTODO
+SUMMARY:Order grease
+DUE;VALUE=DATE:20250401
+END:VTODO
+END:VCALENDAR
+"""
+
+
+def test_calendars_have_a_document_per_event() -> None:
+    event, task = parsed("plan.ics", INVITE.replace("\n", "\r\n").encode())[0]
+    assert lines_of(event) == [
+        (13, "Sluice, inspection"), (11, "start: 2025-03-03 10:00 (Europe/Oslo)"), (12, "end: 2025-03-03 09:30 UTC"),
+        (15, "place: North quay"), (14, "organizer: Ann, Port <ann@example.org>"), (17, "Bring a lamp."),
+        (17, "Gate 7"),
+    ]  # fmt: skip
+    assert (event.title, event.metadata) == ("Sluice, inspection", {"start": "2025-03-03 10:00 (Europe/Oslo)"})
+    assert event.blocks[0].headings == ("Quay",)
+    assert task.text == "Order grease\ndue: 2025-04-01\n"
+
+
+def test_contacts_are_read_and_other_vcf_files_are_plain_text() -> None:
+    name = "item1.FN;CHARSET=ISO-8859-1;ENCODING=QUOTED-PRINTABLE:J=F6rg =\nBerg"
+    card = f"BEGIN:VCARD\nVERSION:2.1\n{name}\nADR:;;Kai 1;Oslo;;;\n"  # without its last line
+    [document], _ = parsed("a.vcf", card.encode())
+    assert (document.title, document.text) == ("Jörg Berg", "Jörg Berg\naddress: Kai 1, Oslo\n")
+    [document], _ = parsed("a.vcf", b"##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t99\n")
+    assert document.text.startswith("##fileformat")
+
+
+def test_invites_in_mails_are_read() -> None:
+    message = mail()
+    message.set_content("Ann invites you.")
+    message.add_alternative("<p>Ann invites you.</p>", subtype="html")
+    message.add_alternative(INVITE, subtype="calendar")
+    documents, warnings = parsed("a.eml", message.as_bytes())
+    assert [d.text.split("\n")[0] for d in documents] == ["Ann invites you.", "Sluice, inspection", "Order grease"]
+    assert warnings == []
+
+
+def test_saved_web_pages_are_read_as_html() -> None:
+    page = mail(Subject="Saved")
+    html = "<html><head><title>Tides</title></head><body><h1>Tides</h1>\n<p>Six metres\nat the quay=1.</body></html>"
+    page.set_content(html, "html", cte="quoted-printable")
+    page.add_related(PNG, "image", "png")
+    data = page.as_bytes().replace(b"\n", b"\r\n")
+    [document], warnings = parsed("page.mhtml", data)
+    start = data.split(b"\r\n").index(b"<p>Six metres") + 1
+    assert (document.title, lines_of(document)) == (
+        "Tides",
+        [(start - 1, "Tides"), (start, "Six metres at the quay=1.")],
+    )
+    assert warnings == []
+    frames = mail(Subject="Frames")
+    frames.set_content("<frameset><frame src=a></frameset>", "html")
+    frames.add_related(b"<p>Text of the frame.</p>", "text", "html")
+    [document], _ = parsed("page.mht", frames.as_bytes())
+    assert (document.title, document.text) == ("Frames", "Text of the frame.\n")
+    with pytest.raises(DocumentError, match="has no HTML part"):
+        parsed("page.mht", b"Subject: a\n\nplain\n")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +463,9 @@ Tea mailing list
 )
 def test_own_lines(text: str, expected: list[str]) -> None:
     lines = text.split("\n")
-    kept = [line for line, keep in zip(lines, own_lines(lines), strict=True) if keep and line.strip()]
+    kept = [
+        line for line, keep in zip(lines, own_lines(lines, keep_quotes=False), strict=True) if keep and line.strip()
+    ]
     assert kept == [line for line in expected if line.strip()]
 
 
@@ -431,15 +554,16 @@ def test_mails_inside_mails_are_read_to_a_limit() -> None:
 
 
 LINES = ["> a", "", "b", "On x wrote:", "-- ", "--", "From: a", "Sent: b", "_" * 50]
-PIECES = [*PARTS.split(b" "), b"\n", b"--b", b"--b--", b"Subject: =?", b"\xff", b"To: ((", b'"']
+CALENDAR = [b"BEGIN:VEVENT\n", b"END:VEVENT\n", b"SUMMARY;ENCODING=QUOTED-PRINTABLE:=\n", b" \n"]
+PIECES = [*CALENDAR, *PARTS.split(b" "), b"\n", b"--b", b"--b--", b"Subject: =?", b"\xff", b"To: ((", b'"']
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=9))
 def test_own_lines_returns_one_value_per_line(lines: list[str]) -> None:
-    assert len(own_lines(lines)) == len(lines)
+    assert len(own_lines(lines, keep_quotes=False)) == len(own_lines(lines, keep_quotes=True)) == len(lines)
 
 
-@pytest.mark.parametrize("name", ["a.eml", "a.mbox", "a.msg"])
+@pytest.mark.parametrize("name", ["a.eml", "a.mbox", "a.msg", "a.mht", "a.ics"])
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=30))
 def test_any_bytes_are_read_or_rejected(name: str, pieces: list[bytes]) -> None:
     assert "its reader failed" not in problem(name, b"From x 10:00 2024\n" + b"".join(pieces))

@@ -36,7 +36,7 @@ def make_zip(members: dict[str, bytes | str]) -> bytes:
 
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xlrd", None)
-    with pytest.raises(MissingExtraError, match=r"ragembed\[documents\]"):
+    with pytest.raises(MissingExtraError, match=r"\[documents\]"):
         parsed("a.xls", b"")
 
 
@@ -135,6 +135,17 @@ def test_epub_chapters_are_in_spine_order(repeated: int) -> None:
         ("text", "second", ("Two",)),
     ]
     assert (document.title, document.page_numbers) == ("The Book", ())
+
+
+def test_epub_headers_and_asides_are_text_and_menus_are_not() -> None:
+    notes = (
+        '<aside epub:type="footnote"><a href="#r">1</a> The mason.</aside><aside>A box.</aside><footer>An end.</footer>'
+    )
+    chapter = f"<body><nav>Contents</nav><header><h1>Wall</h1></header><p>{'Old walls stand. ' * 9}</p>{notes}</body>"
+    document = parsed("a.epub", make_zip({**BOOK, "OEBPS/a.xhtml": chapter}))
+    assert [text for _, text, _ in outline(document)] == [
+        "Wall", ("Old walls stand. " * 9).strip(), "1 The mason.", "A box.", "An end.", "second",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, pdf, read
+from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
+from ragembed.documents.readers.pdf_running import without_running_lines
 from ragembed.errors import DocumentError
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
@@ -70,6 +72,16 @@ def make_pdf(pages: Sequence[Sequence[Text]], title: str = "", sizes: dict[str, 
         kids.append(f"{len(objects)} 0 R")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
     return objects_to_pdf(objects)
+
+
+def page_in_font(content: str, font: str, *objects: bytes) -> bytes:
+    """Return a PDF with one page in the font F. The numbers of further objects start at 6."""
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> >> >>"
+    )
+    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    font = f"<< /Type /Font /Subtype /Type1 {font} >>"
+    return objects_to_pdf([CATALOG, pages, page, stream(content.encode("latin-1")), font.encode(), *objects])
 
 
 def as_golden(document: ParsedDocument) -> str:
@@ -153,6 +165,20 @@ def test_turned_pages_are_read_like_others(matrix: str, place: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("sign", ["𝑉", "𠮷", "🚀", "𞤀", "é"])
+@pytest.mark.parametrize("text", ["The {} is here.", "{}", "{}{} {}", "End {}"])
+def test_characters_outside_the_first_plane_are_read(sign: str, text: str) -> None:
+    codes = sign.encode("utf-16-be").hex()
+    characters = f"2 beginbfrange <20> <60> <0020> <61> <7a> <0061> endbfrange 1 beginbfchar <7B> <{codes}> endbfchar"
+    mapping = f"begincmap 1 begincodespacerange <00> <FF> endcodespacerange {characters} endcmap"
+    data = page_in_font(
+        f"BT /F 11 Tf 72 720 Td ({text.format(*'{{{')}) Tj ET",
+        "/BaseFont /Helvetica /ToUnicode 6 0 R",
+        stream(mapping.encode()),
+    )
+    assert parsed(data).text == text.format(*[sign] * 3) + "\n"
+
+
 def test_rows_of_a_table_have_cells_and_wrapped_cells_are_joined() -> None:
     rows = [("Name", "Size", "Use"), ("alpha", "1", "first of the letters"), ("beta", "22", "second")]
     lines = [(x, 700 - 12 * y, text) for y, row in enumerate(rows) for x, text in zip((50, 200, 300), row, strict=True)]
@@ -183,17 +209,91 @@ def test_headings_by_font_size() -> None:
     assert document.title == "Report"
 
 
-def test_running_headers_and_page_numbers_are_dropped() -> None:
+def running(*columns: Sequence[str]) -> list[str]:
+    """Return the lines of pages that are left. Each column has a line of all pages, from the top to the bottom."""
+    heights = (40, 52, 400, 700)
+    pages = [
+        [PdfLine([PdfCell(text, 50, y - 10, 300, y, 10)], 1) for text, y in zip(page, heights, strict=True) if text]
+        for page in zip(*columns, strict=True)
+    ]
+    return [line.text for page in without_running_lines(pages, 10) for line in page]
+
+
+SIX = range(1, 7)
+TEXTS = [f"Words of page {'abcdef'[number - 1]}." for number in SIX]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "{0}", "- {0} -", "[{0}]", "Page {0}", "PAGE {0} OF 6", "Seite {0} von 6", "p. {0}", "Página {0} de 6", "{0}/6",
+        "{0} / 6", "Strona {0} z 6", "Sivu {0} (6)", "{0}. oldal", "Страница {0} из 6", "第{0}页", "第 {0} 页 共 6 页",
+        "{0} ページ", "{0} 페이지", "صفحة {0} من 6", "Trang {0}/6", "4-{0}", "A-{0}", "1{0}",
+    ],
+)  # fmt: skip
+def test_page_numbers_are_dropped(label: str) -> None:
+    labels = [label.format(number) for number in SIX]
+    name, other = ["The Report"] * 6, ["Second line of the header"] * 6
+    assert running(name, other, TEXTS, labels) == [name[0], other[0], *TEXTS]
+    assert running(labels, other, TEXTS, ["2024 Example Press"] * 6)[1:3] == [TEXTS[0], "2024 Example Press"]
+    assert running([f"The Report | {text}" for text in labels], other, TEXTS, TEXTS)[1] == other[0]
+
+
+def test_roman_numbers_and_restarting_page_numbers_are_dropped() -> None:
+    roman = ["i", "ii", "iii", "iv", "v", "vi"]
+    assert running(TEXTS, TEXTS, TEXTS, roman) == [text for text in TEXTS for _ in range(3)]
+    assert running(TEXTS, TEXTS, TEXTS, [f"Page {1 + n % 2} of 2" for n in SIX]) == running(TEXTS, TEXTS, TEXTS, roman)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Invoice 2024-40{0}", "Invoice {0}", "Faktura nr 10{0}", "Total due {0}25.00 EUR", "Employee | 100{0}",
+        "INV-{0}", "Date: 0{0}.03.2024", "{0} May 2024", "Folio: 77{0}", "Rechnung Nr. {0}", "Customer no. | {0}",
+        "請求書番号 12{0}", "Amount: {0} 000,00 Kč", "Tax year 202{0}", "Sheet {0}b", "€ {0}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", range(4))
+def test_lines_whose_numbers_differ_are_kept(line: str, at: int) -> None:
+    columns = [TEXTS, TEXTS[::-1], TEXTS, TEXTS[::-1]]
+    columns[at] = [line.format(number) for number in SIX]
+    assert running(*columns) == [text for page in zip(*columns, strict=True) for text in page]
+
+
+def test_the_first_of_the_lines_that_most_pages_repeat_is_kept() -> None:
+    names = ["Anna", "Bert", "Anna", "Bert", "Cleo", "Cleo"]
+    left = running(["ACME Ltd."] * 6, names, TEXTS, ["Confidential"] * 5 + ["End"])
+    others = [text for pair in zip(names[1:], TEXTS[1:], strict=True) for text in pair]
+    assert left == ["ACME Ltd.", names[0], TEXTS[0], "Confidential", *others, "End"]
+
+
+def test_two_pages_are_too_few_for_running_lines_and_pages_keep_their_only_lines() -> None:
+    same = ["Warning", "Keep off", "", "Acme"]
+    assert running(*([text] * 2 for text in same)) == ["Warning", "Keep off", "Acme"] * 2
+    assert running(*([text] * 6 for text in same)) == ["Warning", "Keep off", "Acme"] * 6
+
+
+def test_titles_of_parts_beside_page_numbers_are_kept_once() -> None:
+    heads = [f"Part {'A' if number < 6 else 'B'} | {number}" for number in range(1, 11)]
+    left = running(heads, [""] * 10, [f"Words {letter}." for letter in "abcdefghij"], [""] * 10)
+    assert [text for text in left if text.startswith("Part")] == ["Part A | 1", "Part B | 6"]
+
+
+def test_documents_of_page_numbers_only_are_kept() -> None:
+    assert texts(parsed(make_pdf([[(50, 700, str(number))] for number in SIX]))) == [*map(str, SIX)]
+
+
+def test_running_lines_of_a_file_are_dropped() -> None:
     pages = [
         [
             (50, 760, "The Report"),
-            (300, 760, f"Chapter {number // 2}"),
-            (50, 700, f"Text {number}."),
-            (300, 40, str(number)),
+            (300, 760, f"{number}"),
+            (50, 700, f"Invoice {number}."),
+            (300, 40, f"Page {number} of 5"),
         ]
         for number in range(1, 6)
     ]
-    assert texts(parsed(make_pdf(pages))) == [f"Text {number}." for number in range(1, 6)]
+    assert texts(parsed(make_pdf(pages))) == ["The Report 1", *(f"Invoice {number}." for number in range(1, 6))]
 
 
 def test_dot_leaders_are_dropped_and_the_numbers_of_a_table_of_contents_kept() -> None:

@@ -97,6 +97,34 @@ def test_json_lines_prefer_the_usual_keys() -> None:
     assert (second.text, second.metadata, second.line_numbers) == ("x: p\ny: q", {"z": [1]}, [3, 3])
 
 
+@pytest.mark.parametrize(
+    ("line", "text", "metadata"),
+    [
+        ({"id": 3, "messages": [{"role": "user", "content": "Why?"}, {"role": "bot", "content": "It\nis."}]},
+         "role: user\ncontent: Why?\nrole: bot\ncontent: It\nis.", ["id", "messages"]),
+        ({"name": "Gate", "tags": ["old", "iron"], "size": {"metres": 6, "of": "tide"}, "vector": [1, 2]},
+         "name: Gate\ntags: old, iron\nsize.metres: 6\nsize.of: tide", ["tags", "size", "vector"]),
+        ({"content": [{"type": "text", "text": "Six metres."}], "more": "no"}, "type: text\ntext: Six metres.",
+         ["content", "more"]),
+        ({"text": "Words", "more": {"a": "b"}}, "Words", ["more"]),
+        ({"turns": [["Ann", "Tea?"], ["Bob", "word " * 300]]}, f"Ann, Tea?, Bob\n{'word ' * 300}".strip(), []),
+        ([{"role": "user", "content": "Hi"}], "role: user\ncontent: Hi", ["text"]),
+        ("Only words", "Only words", []),
+    ],
+)  # fmt: skip
+def test_nested_texts_of_json_lines_are_read(line: object, text: str, metadata: list[str]) -> None:
+    (document,) = parsed("a.jsonl", json.dumps(line))
+    assert (document.text, list(document.metadata)) == (text, metadata)
+
+
+def test_json_lines_with_endless_paths_are_left_out() -> None:
+    warnings: list[str] = []
+    line = json.dumps({"k" * 1_000_000: {f"a{n}": "x" for n in range(1_000)}})
+    documents = parsed("a.jsonl", line + '\n{"text": "x"}\n', ReadOptions(on_warning=warnings.append))
+    assert [document.text for document in documents] == ["x"]
+    assert "1 lines are not JSON objects" in warnings[0]
+
+
 def test_json_lines_columns_can_be_chosen() -> None:
     options = ReadOptions(text_columns=("x", "n"), title_column="t")
     (document,) = parsed("a.jsonl", '{"x": "p", "n": {"k": 1}, "t": "T", "text": "no"}\n', options)

@@ -42,7 +42,7 @@ def test_markdown_headings_make_paths() -> None:
         ("text", "intro", ()),
         ("heading", "# A #", ("A",)),
         ("text", "text", ("A",)),
-        ("heading", "## B {#b}", ("A", "B")),
+        ("heading", "## B", ("A", "B")),
         ("heading", "Setext", ("Setext",)),
         ("heading", "C", ("Setext", "C")),
         ("text", "last", ("Setext", "C")),
@@ -60,10 +60,10 @@ def test_markdown_headings_make_paths() -> None:
         ("---\nother: x\n---\n", "H"),
     ],
 )
-def test_markdown_front_matter_gives_only_the_title(front: str, title: str) -> None:
+def test_markdown_front_matter_gives_the_title_and_a_block(front: str, title: str) -> None:
     document = parsed("a.md", f"{front}# H\n\ntext\n")
     assert document.title == title
-    assert outline(document)[0] == ("heading", "# H", ("H",))
+    assert outline(document)[:2] == [("table", front.split("\n")[1], ()), ("heading", "# H", ("H",))]
 
 
 def test_markdown_rule_at_the_top_is_not_front_matter() -> None:
@@ -268,7 +268,8 @@ LINES = st.sampled_from(
      "a: 1", "  b: |", "- c: x", "[s]", "FROM x", "create table t (", ");", "* H", "#+begin_src", "== H", "----",
      "|===", r"\section{S}", r"\begin{itemize}", r"\item x", r"\end{itemize}", r"\begin{tabular}{l}", r"a & b \\", "$x",
      r"\begin{verbatim}", ".TH A 1", ".SH S", ".TP", ".B x", ".nf", ".fi", ".TS", ".It Fl x", "@book{k,",
-     "title = {T},", "00:00:01,000 --> 00:00:02,000", "2024-01-01 00:00:01 x"]
+     "title = {T},", "<!-- x", "-->", "[[a|b]] #t", "{#a}", ".. x", ".. _a:", "  y", "# z", "////", "<<a>>", "+++",
+     ":k: v", "k: v", "00:00:01,000 --> 00:00:02,000", "2024-01-01 00:00:01 x"]
 )  # fmt: skip
 
 

@@ -330,7 +330,7 @@ def test_unsupported_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"its driver is not installed: pip install no_such_package \(.*Install it"):
         discover([RemotePath("undriven://docs")])
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(MissingExtraError, match=r"reading memory://docs needs .*'fsspec'.*ragembed\[documents\]"):
+    with pytest.raises(MissingExtraError, match=r"reading memory://docs needs .*'fsspec'.*\[documents\]"):
         discover([DOCS])
 
 

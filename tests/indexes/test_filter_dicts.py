@@ -80,7 +80,10 @@ def test_dictionaries_are_converted(given, expected):
         ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
         ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
-        ({"$nor": []}, r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, \$id, or the"),
+        (
+            {"$nor": []},
+            r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, \$id, or the",
+        ),
         ({"$id": 1}, r"\$id got 1: expected an id, a list of ids"),
         ({"$eq": 1}, r"unknown operator '\$eq' instead of a field.*as in {'year': {'\$gte': 2020}}"),
         ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),

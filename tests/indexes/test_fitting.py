@@ -17,8 +17,9 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import upkeep, writer
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 4), 0, 4000, 40)]

@@ -23,7 +23,8 @@ from ragembed.errors import ModelError, RagembedError, StoreDamagedError, StoreE
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import posting_files
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
@@ -245,7 +246,7 @@ _SEARCH = """
 import sys
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store
-from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import KnownEncoder
 
 try:

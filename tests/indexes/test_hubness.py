@@ -21,7 +21,8 @@ from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.derived import read_derived, records
 from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
-from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 

@@ -12,7 +12,9 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.writing import writer
+from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
 from tests.conftest import WORDS
 
 FILES, QUERIES, ROUNDING = 24, 30, 5e-4
@@ -180,7 +182,7 @@ def chunks_of(store, name):
 
 @pytest.mark.parametrize("between", ["optimize", "delete", "more files"])
 def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, monkeypatch, between):
-    """A file of many batches is interrupted: its vectors are in the store, but none of its chunks."""
+    """A file of many batches is interrupted: its words are in the store, and some of its vectors."""
     monkeypatch.setattr(writer, "BATCH", 8)
     store = corpus.parent / ".ragembed"
     index_files(IndexingRequest(store, (corpus,), embedder=tiny_config))
@@ -190,7 +192,7 @@ def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, 
 
     def interrupted(self, keys, vectors):
         original(self, keys, vectors)
-        if len(self._segments()) > 10:
+        if catalog.count_waiting(self._connection) <= 50:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -198,8 +200,9 @@ def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, 
         with pytest.raises(KeyboardInterrupt):
             index_files(IndexingRequest(store))
     with Store.open(store) as opened:
-        staged = opened.status()["unused_vectors"]
-        assert staged >= 40
+        finished = round(100 - len(opened) * (1 - opened.vector_share))
+        assert 40 <= finished < 100
+        assert len(opened.search("zebra", 200, "lexical")) >= 100
         if between == "optimize":
             opened.optimize()
         elif between == "delete":
@@ -207,7 +210,19 @@ def test_vectors_of_an_interrupted_run_are_reused(corpus, tiny_config, encoded, 
     if between == "more files":
         (corpus / "aardvark.md").write_text("alpha beta\n")
     report = index_files(IndexingRequest(store))
-    assert report.encoded <= 100 - staged + 1
+    assert report.encoded == 100 - finished + (between == "more files")
     with Store.open(store) as opened:
         assert opened.status()["unused_vectors"] == 0
     assert_equals_clean_build(store, corpus)
+
+
+def test_a_run_compacts_a_store_of_which_a_good_part_is_unused(indexed, corpus):
+    kept, removed = [sorted(corpus.rglob(f"*.{suffix}")) for suffix in ("md", "txt")]
+    for file in removed[:-3]:
+        file.unlink()
+    index_files(IndexingRequest(indexed))
+    with Store.open(indexed) as opened:
+        status = opened.status()
+        assert (status["files"], status["unused_vectors"], len(status["segments"])) == (len(kept) + 3, 0, 1)
+        assert opened.read_database(unused_share) < UNUSED_ABOVE
+        assert opened.verify().problems == []

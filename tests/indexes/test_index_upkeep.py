@@ -13,9 +13,9 @@ from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.verify import Part
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.index_selection import needs_check, needs_pick
+from ragembed.indexes.writing.integrity import Part
 from tests.conftest import KnownEncoder, record
 
 DIM, LEAST, SIZE = 16, 100, 600

@@ -90,6 +90,30 @@ def test_a_folder_becomes_searchable(docs, run, in_folder):
         assert store.embedder.fitted_on.pseudo_queries > 0
 
 
+def test_words_of_all_files_are_found_before_the_first_vector(docs, run, in_folder, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.StoreWriter, "_commit_vectors", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(docs)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert [hit.source for hit in store.search("supersonic flow on a wing", 1)] == ["docs/deep/wing.txt"]
+        assert store.search("supersonic flow", 1)[0].dense is None
+        assert store.search("supersonic flow", 1, "dense") == store.search_many(["wing"], 3, "dense")[0] == []
+        assert store.context("where does the cat sleep?", 200).blocks[0].text.endswith("the cat sleeps")
+        assert store.incomplete == (
+            "vectors for 0 % of the chunks; words find the others: run 'ragembed index' again to encode them"
+        )
+        assert store.verify().problems == []
+    assert run(docs, dry_run=True).tokens > 0
+    report = run(docs)
+    assert report.encoded == report.chunks
+    with Store.open(in_folder / ".ragembed") as store:
+        assert (store.incomplete, store.vector_share) == (None, 1.0)
+
+
 def test_second_run_reads_and_encodes_nothing(docs, run, encoded, monkeypatch):
     run(docs)
     encoded.clear()
@@ -647,7 +671,7 @@ def test_low_rank_vectors_give_a_warning_and_a_searchable_store(in_folder, tiny_
     config = tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:3",))
     request = IndexingRequest(in_folder / ".ragembed", (folder,), None, config)
     (note,) = index_files(request).scan.warnings
-    assert "the post-processors were not fitted: abtt:3 removes more directions" in note
+    assert "the post-processors were not fitted: abtt:3 needs more directions" in note
     with Store.open(in_folder / ".ragembed") as store:
         assert not store.unfinished
         assert store.search("cat", 1, "dense")

@@ -19,8 +19,8 @@ from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import segments
-from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
+from ragembed.indexes.writing.verification import verify_store
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 

@@ -11,7 +11,7 @@ from ragembed.evaluation import Measured
 from ragembed.indexes import Store, measure_drift
 from ragembed.indexes.doctor import Diagnosis, Finding
 from ragembed.indexes.types import Hits
-from ragembed.indexes.verify import Part, Problem, Report
+from ragembed.indexes.writing.integrity import Part, Problem, Report
 
 HOSTILE = "lock <script>alert(1)</script>\x1b <b onclick=x>"
 
@@ -51,7 +51,7 @@ def test_stores_and_hits(indexed):
 
 
 def test_reports():
-    finding = Finding("stale", "problem", HOSTILE, "", 1, 0.5, (), "ragembed index")
+    finding = Finding("stale", "problem", HOSTILE, "", "ragembed index", 1, 0.5)
     assert cells(Diagnosis("store", 1, "0.1", (finding,))._repr_html_())[-1] == "ragembed index"
     problem = Report(problems=[Problem(Part.RAW, "segments/<x>", HOSTILE)], files=3)
     assert "segments/&lt;x&gt;" in cells(problem._repr_html_())

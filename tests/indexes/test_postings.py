@@ -30,7 +30,8 @@ from ragembed.indexes.storage.derived import records
 from ragembed.indexes.storage.posting_files import chunks_without_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 
-from ragembed import Embedder
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
@@ -16,9 +15,10 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import derived
-from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import index_selection
-from tests.conftest import WORDS, record
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
+from tests.conftest import WORDS
 
 DRAW = random.Random(5)
 TEXTS = [" ".join(DRAW.choices(WORDS[8:32], k=18)) for _ in range(100)]
@@ -87,9 +87,9 @@ def state(path):
         return store.embedder.fingerprint, store.embedder.fitted_on, store.wanted_config()
 
 
-def baseline(path):
+def fit_queries(path):
     with Store.open(path) as store, store.writer() as writer:
-        return writer.baseline()
+        return writer.fit_queries()
 
 
 @pytest.mark.parametrize("query_fit", ["separate", "shared"])
@@ -119,7 +119,7 @@ def test_repeated_refits_encode_nothing(store, no_encoder):
 
 
 def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
-    before = baseline(store).pseudo_queries
+    before = fit_queries(store)
     assert len(before.texts) == len(TEXTS)
     (folder / "docs" / "000.txt").unlink()
     (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
@@ -127,7 +127,7 @@ def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     for texts in encoded.values():
         texts.clear()
     refit_store(store)
-    after = baseline(store).pseudo_queries
+    after = fit_queries(store)
     new = set(after.texts) - set(before.texts)
     assert {side for side, texts in encoded.items() if texts} == {"pseudo-queries"}
     assert set(encoded["pseudo-queries"]) == new  # Those of the fit and those of the hubness have the same new text.
@@ -138,23 +138,18 @@ def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     np.testing.assert_allclose(after.raw, raw, atol=1e-5)
 
 
-def test_baseline_of_the_fit_is_kept(store):
-    kept = baseline(store)
-    with Store.open(store) as opened, opened.writer() as writer:
-        raw = np.concatenate([block for _, block in writer.live_raw()]).astype(np.float64)
-        assert kept.last_row == writer.last_row() == len(TEXTS)
-    assert kept.vectors == kept.moments.count == len(TEXTS)
-    np.testing.assert_allclose(kept.moments.mean, raw.mean(axis=0), atol=1e-9)
-    spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
-    assert kept.moments.spread == pytest.approx(spread)
+def test_record_has_the_vectors_of_the_fit(store):
+    with Store.open(store) as opened:
+        [record] = opened.read_database(derived.records, derived.QUERIES)
+    assert (record.chunks, record.last) == (len(TEXTS), len(TEXTS))
 
 
-def test_refit_adds_a_missing_baseline(store, encoded):
+def test_refit_adds_missing_queries(store, encoded):
     forget(store)
-    assert baseline(store) is None
+    assert fit_queries(store) is None
     fitted = refit_store(store)
     assert len(encoded["pseudo-queries"]) == len(TEXTS)
-    assert baseline(store).vectors == len(TEXTS)
+    assert len(fit_queries(store).texts) == len(TEXTS)
     encoded["pseudo-queries"].clear()
     refit_store(store, STEPS)
     assert encoded["pseudo-queries"] == []
@@ -163,45 +158,30 @@ def test_refit_adds_a_missing_baseline(store, encoded):
 
 def forget(path):
     with Store.open(path) as store, store.writer() as writer, writer._database.transaction():
-        derived.forget(writer._connection, derived.BASELINE)
+        derived.forget(writer._connection, derived.QUERIES)
 
 
-def baseline_files(path):
-    return sorted(path.glob("derived/baseline*"))
+def query_files(path):
+    return sorted(path.glob("derived/queries*"))
 
 
-def test_only_one_baseline_file_exists(store, folder):
-    assert len(baseline_files(store)) == 1
-    left = baseline_files(store)[0].with_name("baseline-0123456789abcdef.safetensors")
+def test_only_one_file_of_queries_exists(store, folder):
+    assert len(query_files(store)) == 1
+    left = query_files(store)[0].with_name("queries-0123456789abcdef.safetensors")
     left.write_bytes(b"x")
     (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
     index_files(IndexingRequest(store))
-    assert len(baseline_files(store)) == 1
-    before = baseline_files(store)
+    assert len(query_files(store)) == 1
+    before = query_files(store)
     refit_store(store)
-    assert len(baseline_files(store)) == 1
-    assert baseline_files(store) != before
+    assert len(query_files(store)) == 1
+    assert query_files(store) != before
     assert verify_store(store).problems == []
 
 
-def test_unfitted_post_processors_have_a_baseline_that_is_updated(tmp_path, tiny_config):
-    embedder = Embedder(tiny_config.replace(postprocess=("normalize",))).fit(TEXTS)
-    with Store.create(tmp_path / "s", embedder) as opened:
-        opened.add([record(f"id{i}", text) for i, text in enumerate(TEXTS[:40])])
-    assert baseline(tmp_path / "s") is None
-    refit_store(tmp_path / "s")
-    assert (baseline(tmp_path / "s").vectors, baseline(tmp_path / "s").pseudo_queries) == (40, None)
-    with Store.open(tmp_path / "s") as opened:
-        opened.add([record("more", TEXTS[41])])
-    refit_store(tmp_path / "s")  # the embedder is unchanged and keeps its folder
-    assert baseline(tmp_path / "s").vectors == 41
-    assert len(baseline_files(tmp_path / "s")) == 1
-    assert verify_store(tmp_path / "s").problems == []
-
-
 @pytest.mark.parametrize("damage", ["altered", "missing"])
-def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
-    [file] = baseline_files(store)
+def test_damaged_file_of_queries_is_dropped_and_not_needed_for_search(store, damage):
+    [file] = query_files(store)
     if damage == "missing":
         file.unlink()
     else:
@@ -209,29 +189,29 @@ def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
     with Store.open(store) as opened:
         assert opened.search("writer", 3)
     [problem] = verify_store(store).problems
-    assert (problem.part, problem.file) == (Part.BASELINE, file.relative_to(store).as_posix())
+    assert (problem.part, problem.file) == (Part.QUERIES, file.relative_to(store).as_posix())
     report = verify_store(store, repair=True)
     assert (report.problems, len(report.repaired)) == ([], 1)
-    assert baseline(store) is None
+    assert fit_queries(store) is None
     refit_store(store)
-    assert baseline(store).vectors == len(TEXTS)
-    baseline_files(store)[0].unlink()
+    assert len(fit_queries(store).texts) == len(TEXTS)
+    query_files(store)[0].unlink()
     refit_store(store)
-    assert baseline(store).vectors == len(TEXTS)
+    assert len(fit_queries(store).texts) == len(TEXTS)
 
 
-def test_a_repaired_embedder_keeps_its_baseline(store):
-    before = baseline(store)
+def test_a_repaired_embedder_keeps_its_queries(store):
+    before = fit_queries(store)
     [file] = store.glob("embedders/*/config.json")
     file.unlink()
     assert verify_store(store, repair=True).problems == []
-    assert baseline(store).pseudo_queries.texts == before.pseudo_queries.texts
+    assert fit_queries(store).texts == before.texts
 
 
-def test_copy_of_a_store_has_the_baseline(store, tmp_path):
+def test_copy_of_a_store_has_the_queries(store, tmp_path):
     with Store.open(store) as opened:
         opened.copy(tmp_path / "other")
-    assert baseline(tmp_path / "other").vectors == len(TEXTS)
+    assert len(fit_queries(tmp_path / "other").texts) == len(TEXTS)
     assert verify_store(tmp_path / "other").problems == []
 
 

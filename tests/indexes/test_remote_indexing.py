@@ -231,7 +231,7 @@ def test_dry_run(memory, run, in_folder):
 
 def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
-    done = cli("index", "memory://docs/", "--model", tiny_model)
+    done = cli("index", "memory://docs/", "--model", tiny_model, "-v")
     assert f"skipped memory://docs/image.png: {unread_reason('image.png')}" in done.stderr
     found = json.loads(cli("query", "lock of the store", "-k", 1, "--mode", "lexical", "--json").stdout)["results"][0]
     assert found["path"] == "memory://docs/locks.md"

@@ -7,7 +7,7 @@ from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360

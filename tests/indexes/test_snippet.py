@@ -20,6 +20,29 @@ def test_snippet_has_lines_with_most_query_words():
     assert snippet(text, "nothing in common").split("\n") == ["filler line"] * MAX_LINES
 
 
+@pytest.mark.parametrize(
+    "unsaid",
+    [
+        "- [Lock a store](#lock-a-store)",
+        "[lock]: https://example.org/lock/store",
+        "{#lock-a-store}",
+        '<a name="lock-store"></a>',
+        ".. _lock store: https://a.b",
+        "![](lock/store.png)",
+        "How is it to be done by a",
+    ],
+)
+def test_snippet_is_not_made_of_links_anchors_and_stop_words(unsaid):
+    text = "\n".join([unsaid] * 3 + ["filler"] * 4 + ["A writer locks", "the store.", "Others wait."])
+    assert "A writer locks\nthe store." in snippet(text, "how is a store to be locked")
+
+
+def test_snippet_begins_with_the_words_of_the_query():
+    text = "\n".join(["filler"] * 6 + ["## Locks", "", "One writes,", "others wait.", "More."])
+    assert snippet(text, "locks") == "## Locks\n\nOne writes,\nothers wait."
+    assert snippet("(locks)=\n---\nText of locks\nmore", "locks") == "Text of locks\nmore"
+
+
 def test_snippet_has_words_divided_by_line_ends():
     text = "\n".join(["filler line"] * 10 + ["law is inter-", "national"] + ["more filler"] * 10)
     assert "law is inter-\nnational" in snippet(text, "international law")
@@ -65,6 +88,12 @@ def test_words_match_with_other_endings(word, found):
         ("C++ is not C", "C++", "english", ["C++"]),
         ("to be or not", "to be", "english", ["to", "be"]),
         ("a store of it", "a store", "english", ["store"]),
+        # Stop words are not marked, also in other languages than that of the store; short names are.
+        ("What is the AI of Go and how does it run?", "how does the Go AI run", "english", ["AI", "Go", "run"]),
+        ("Wie kann ich die Datei auf der Platte öffnen?", "wie öffne ich die Datei", "english", ["Datei"]),
+        ("Où est le fichier de la base ?", "où est le fichier", "french", ["fichier"]),
+        ("the die is cast", "die hard", "english", ["die"]),
+        ("a store", "a store", "none", ["store"]),
         # Normalised words are marked as the text has them, also after letters that became longer or shorter.
         (
             "the \ufb01rst Uni\ufb01ed o\u00ad\ufb03ces lock",

@@ -10,6 +10,7 @@ import struct
 import unicodedata
 from collections import Counter
 from contextlib import closing
+from importlib.resources import files
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from statistics import NormalDist
@@ -153,7 +154,7 @@ class Reader:
 
     def _matches(self, question):
         question = normalised(question)
-        expression = match_expression(question)
+        expression = match_expression(question, self.meta("words", {"language": "english"})["language"])
         if not expression:
             return {}
         query = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid"
@@ -334,16 +335,34 @@ def normalised(text):
     return unicodedata.normalize("NFC", "".join(letters))
 
 
-def match_expression(question):
+def match_expression(question, language):
     question = re.sub("[\x00-\x1f\ud800-\udfff]", " ", question)
     found = [phrase(text) for text in re.findall(r'"([^"]*)"', question) if any(map(str.isalnum, text))]
-    for piece in re.sub(r'"[^"]*"', " ", question).replace('"', " ").split():
+    pieces = re.sub(r'"[^"]*"', " ", question).replace('"', " ").split()
+    found += phrases_of(piece for piece in pieces if not is_stop_word(piece, question, language))
+    found = found or phrases_of(pieces)
+    return " OR ".join(list(dict.fromkeys(found))[:1000])
+
+
+STOP_WORDS = "|".join(re.split(r"\[\w+\]", files("ragembed").joinpath("stop_words.txt").read_text())[1].split())
+
+
+def is_stop_word(piece, question, language):
+    if piece.isupper() and len(piece) > 1 and not question.isupper():
+        return False
+    word = re.sub("^[^a-z]+|[^a-z]+$", "", piece.lower().replace("’", "'"))
+    return language == "english" and re.fullmatch(f"({STOP_WORDS})('(s|d|m|ll|re|ve))?|[a-z]+'t", word) is not None
+
+
+def phrases_of(pieces):
+    found = []
+    for piece in pieces:
         inside = list(parts(piece))
         if len(inside) > 1:
             found.append(phrase(piece))
             inside = [(part, prefix) for part, prefix in inside if len(part) > 1 and not prefix]
         found += [f'"{part}"' + "*" * prefix for part, prefix in inside]
-    return " OR ".join(list(dict.fromkeys(found))[:1000])
+    return found
 
 
 def embedded_text(chunk):
@@ -594,10 +613,10 @@ def test_hashes_of_segments_and_embedders(reader):
     about = reader.meta("embedder")
     folder = reader.folder / "embedders" / about["fingerprint"]
     assert about["files"] == {file.name: sha256(file) for file in folder.iterdir()}
-    [baseline] = reader.database.execute("SELECT * FROM derived").fetchall()
+    [queries] = reader.database.execute("SELECT * FROM derived").fetchall()
     [file] = (reader.folder / "derived").iterdir()
-    assert (baseline["name"], baseline["sha256"]) == ("baseline", sha256(file))
-    assert file.name == baseline["file"] == f"baseline-{baseline['sha256'][:16]}.safetensors"
+    assert (queries["name"], queries["sha256"]) == ("queries", sha256(file))
+    assert file.name == queries["file"] == f"queries-{queries['sha256'][:16]}.safetensors"
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["state_sha256"] == about["files"]["state.safetensors"]
     assert {name: config[name] for name in ("fingerprint", "config", "fitted_on")} == {
@@ -890,17 +909,16 @@ def test_every_field_and_array_of_an_embedder_is_described(reader):
         assert f"`{general}`" in described, name
 
 
-def test_a_baseline_is_as_described(reader, store):
-    [file] = (reader.folder / "derived").glob("baseline-*")
+def test_queries_of_a_fit_are_as_described(reader, store):
+    [file] = (reader.folder / "derived").glob("queries-*")
     arrays = safetensors(file)
-    described = section("Baseline")
+    described = section("Queries of the fit")
     assert all(f"`{name}`" in described for name in arrays)
-    last_row, vectors, fitted_on = arrays["counts"].tolist()
-    raw = np.concatenate([reader.raw(key) for key in reader.segments]).astype(np.float64)
+    [(last_row, vectors)] = reader.database.execute("SELECT last, chunks FROM derived WHERE name = 'queries'")
     assert last_row >= vectors >= 32
-    assert (fitted_on, arrays["mean"].shape) == (vectors, raw[0].shape)
-    texts = arrays["queries.texts"].tobytes().decode("utf-8").split("\n")
-    assert arrays["queries.raw"].shape == (len(texts), raw.shape[1])
+    raw = np.concatenate([reader.raw(key) for key in reader.segments])
+    texts = arrays["texts"].tobytes().decode("utf-8").split("\n")
+    assert arrays["raw"].shape == (len(texts), raw.shape[1])
     words = " ".join(" ".join(record.chunk.embedded_text.split()) for record in store.chunks())
     # Pseudo-queries from chunks that were deleted later are not in the store.
     assert sum(text in words for text in texts) > len(texts) / 2

@@ -41,7 +41,9 @@ from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.verify import Part, verification, verify_store
+from ragembed.indexes.writing import verification
+from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 

@@ -1,6 +1,7 @@
 """Without FAISS: NumPy searches the same files with the same results, and other kinds raise and name the extra."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -19,8 +20,9 @@ from ragembed.indexes.faiss_index.measure import exact
 from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
+from ragembed.indexes.writing.verification import verify_store
+from ragembed.version import install_command
 from tests.conftest import WORDS, KnownEncoder
 
 DIM, SIZE = 12, 500
@@ -178,7 +180,7 @@ def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
         block_faiss(patch)
         with Store.create(tmp_path, KnownEncoder()) as store:
             for start in (0, 150):
-                with pytest.warns(IndexWarning, match=r"search is exact.*pip install 'ragembed\[cpu\]'") as caught:
+                with pytest.warns(IndexWarning, match=r"search is exact.*pip install .*\[cpu\]'") as caught:
                     store.add(ChunkRecord(f"{i}", Chunk(f"text {i}")) for i in range(start, start + 150))
                 assert len(caught) == 1
             assert store.index_choice() is None
@@ -196,7 +198,7 @@ def test_budget_is_checked_with_exact_search_without_faiss(tmp_path, monkeypatch
             store.add(ChunkRecord(f"{i}", Chunk(f"{WORDS[i % 50]} text {i}")) for i in range(300))
             choice, check = store.index_choice(), store.index_check()
             assert choice.kind == "flat"
-            assert "pip install 'ragembed[cpu]'" in choice.reasons[0]
+            assert install_command("cpu") in choice.reasons[0]
             assert check.measurement.recall.mean == 1
         store.add([ChunkRecord("more", Chunk("more"))])
         assert "the first kind within the budget" in store.index_choice().reasons[-1]
@@ -204,7 +206,7 @@ def test_budget_is_checked_with_exact_search_without_faiss(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
 def test_other_kind_raises_before_any_work(tmp_path, no_faiss, kind):
-    with pytest.raises(MissingExtraError, match=rf"{kind} needs .*pip install 'ragembed\[cpu\]'"):
+    with pytest.raises(MissingExtraError, match=f"{kind} needs .*" + re.escape(install_command("cpu"))):
         Store.create(tmp_path / "new", KnownEncoder(), index=kind)
     assert not (tmp_path / "new").exists()
     fill(tmp_path / "flat")
@@ -219,7 +221,7 @@ def test_store_with_approximate_index_raises_and_names_the_extra(tmp_path, monke
         store.add(ChunkRecord(f"{i}", Chunk(f"lock {i}")) for i in range(1200))
     block_faiss(monkeypatch)
     with Store.open(tmp_path, KnownEncoder()) as store:
-        with pytest.raises(MissingExtraError, match=r"hnsw needs .*pip install 'ragembed\[cpu\]'"):
+        with pytest.raises(MissingExtraError, match="hnsw needs .*" + re.escape(install_command("cpu"))):
             store.search("lock 3", mode="dense")
         with pytest.raises(MissingExtraError, match="hnsw"):
             store.add([ChunkRecord("more", Chunk("more"))])
@@ -248,7 +250,7 @@ def test_the_command_line_works_without_faiss(tmp_path, tiny_model):
     query = ("query", "who holds the lock?", "--mode", "dense", "--json")
     refused = run(BLOCKED, *index, "--index", "hnsw")
     assert refused.returncode == 2
-    assert "pip install 'ragembed[cpu]'" in refused.stderr
+    assert install_command("cpu") in refused.stderr
     done = run(BLOCKED, *index)
     assert done.returncode == 0, done.stderr
     without, with_it = (run(script, *query) for script in (BLOCKED, BLOCKED.replace('sys.modules["faiss"] = None', "")))

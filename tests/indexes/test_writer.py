@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
-from ragembed.errors import IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
 from ragembed.indexes.storage import compaction
 from ragembed.indexes.writing import writer
+from ragembed.progress import SilentProgress
 
 TEXTS = [
     f"the writer holds lock {w} of the store and the reader is in the {w} folder" for w in ("one", "two", "red", "x")
@@ -23,11 +24,38 @@ def test_staged_vectors_are_invisible_until_a_chunk_uses_them(tmp_path, encoder,
     assert store.status()["unused_vectors"] == 2
 
 
-def test_commit_refuses_chunks_with_unstaged_texts(tmp_path, encoder, make_record):
+def test_a_chunk_is_found_by_its_words_before_it_has_a_vector(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
-    with store.writer() as open_writer, pytest.raises(StoreError, match="'1' was committed before its text was staged"):
-        open_writer.commit(chunks=[make_record("1", "text")])
-    assert len(store) == 0
+    with store.writer() as open_writer:
+        open_writer.commit(
+            chunks=[make_record("1", "red lock"), make_record("2", "blue lock"), make_record("3", "red lock")]
+        )
+        assert [hit.id for hit in store.search("red", 5)] == ["1", "3"]
+        assert store.search("red", 5, "dense") == []
+        assert (store.unfinished, store.vector_share, store.status()["vectors"]) == (True, 0.0, 0)
+        open_writer.delete(["2"])
+        assert open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts)], SilentProgress()) == 1
+        assert {hit.id for hit in store.search("red", 5, "dense")} == {"1", "3"}
+    assert (store.vector_share, store.status()["unused_vectors"]) == (1.0, 0)
+    assert store.verify().problems == []
+
+
+def test_a_text_that_waits_gets_its_vector_from_another_chunk(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    with store.writer() as open_writer:
+        open_writer.commit(chunks=[make_record("1", "red lock"), make_record("2", "blue lock")])
+    store.add([make_record("3", "new"), make_record("4", "blue lock")])
+    assert {hit.id for hit in store.search("blue lock", 5, "dense")} == {"2", "3", "4"}
+    assert store.vector_share == 0.75
+    assert store.verify().problems == []
+
+
+def test_too_few_vectors_are_an_error(tmp_path, encoder, make_record):
+    store = Store.create(tmp_path / "s", encoder)
+    with store.writer() as open_writer:
+        open_writer.commit(chunks=[make_record("1", "red"), make_record("2", "blue")])
+        with pytest.raises(ConfigError, match="returned 1 vectors for 2 texts"):
+            open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts[:1])], SilentProgress())
 
 
 def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
@@ -54,25 +82,29 @@ def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record
     assert len(store.search("text 9", 99, "dense")) == 10
 
 
-def test_finished_parts_are_committed_after_a_while_and_when_encoding_fails(tmp_path, encoder, monkeypatch):
+def test_finished_parts_are_committed_after_a_while_and_when_encoding_fails(
+    tmp_path, encoder, make_record, monkeypatch
+):
     now = [0.0]
     monkeypatch.setattr(writer, "clock", lambda: now[0])
     store = Store.create(tmp_path / "s", encoder)
-    kept, saved = [], []
+    kept = []
 
     def encode(texts, progress):
         for start, seconds in ((0, 0.2), (2, 0.9), (4, 0.3), (6, 5.0), (8, 0.1)):
-            kept.append(store.status()["vectors"])
+            kept.append([store.status()["vectors"], len(store.search("text", 99, "lexical"))])
             now[0] += seconds
             yield encoder.raw_documents(texts[start : start + 2])
         raise MemoryError
 
-    texts = ["text 0", *(f"text {i}" for i in range(10)), "text 9", "unfinished"]
-    with store.writer() as open_writer, pytest.raises(MemoryError):
-        open_writer.stage(texts, encode=encode, saved=saved.append)
-    assert kept == [0, 0, 4, 4, 8]
+    texts = ["text 0", *(f"text {i}" for i in range(10)), "text 9", "text without vector"]
+    with store.writer() as open_writer:
+        open_writer.commit(chunks=[make_record(str(i), text) for i, text in enumerate(texts)])
+        with pytest.raises(MemoryError):
+            open_writer.encode_waiting(encode, SilentProgress())
+    assert kept == [[0, 13], [0, 13], [4, 13], [4, 13], [8, 13]]
     assert store.status()["vectors"] == 10
-    assert saved == [5, 9, 12]  # the first four texts are five elements of the list
+    assert store.vector_share == 12 / 13
     assert encoder.encoded == 10
 
 

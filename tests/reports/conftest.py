@@ -49,7 +49,7 @@ def write_documents(docs: Path) -> None:
 def _documents(made_once: Callable[[str, Callable[[Path], None]], Path], tiny_model: Path) -> Path:
     def make(folder: Path) -> None:
         write_documents(folder / "docs")
-        config = EmbedderConfig(extractor="re:dim=32", model=str(tiny_model))
+        config = EmbedderConfig(extractor="re:dim=32", model=str(tiny_model), postprocess=("center", "normalize"))
         ragembed.index(folder / "docs", store=folder / ".ragembed", embedder=config)
 
     return made_once("reported", make)

@@ -29,7 +29,7 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import digests, hubness, posting_files
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import WORDS, record
 from tests.indexes.tampering import edit
 from tests.slow.helpers import scaled
@@ -57,7 +57,7 @@ _VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConfig) -> Path:
-    """A store of files with postings, hubness, a baseline, boilerplate and unused vectors."""
+    """A store of files with postings, hubness, queries of a fit, boilerplate and unused vectors."""
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "docs").mkdir()
     draw = np.random.default_rng(0)

@@ -31,7 +31,8 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
         locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
         if not locked.isdisjoint(chapters):
             raise DocumentError("encrypted EPUB (copy protection)")
-    pages = [parse_page(decode_html(archive.read(chapter))) for chapter in chapters]
+    # Headers, footers and asides of a book are parts of its text.
+    pages = [parse_page(decode_html(archive.read(chapter)), menu_tags={"nav"}) for chapter in chapters]
     title = one_line(package.title) or None
     builder = TextBuilder()
     for page in pages:

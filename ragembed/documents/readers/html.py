@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
 from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.readers import source
+from ragembed.documents.readers.blobs import without_blobs
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
@@ -26,7 +29,7 @@ NEVER_TEXT = frozenset((
     "script", "style", "noscript", "template", "svg", "select", "button", "textarea", "iframe", "object",
     "canvas", "audio", "video",
 ))  # fmt: skip
-MENU_TAGS = frozenset(("nav", "header", "footer", "aside"))
+MENU_TAGS = frozenset(("nav", "header", "footer"))
 MENU_ROLES = frozenset(("navigation", "search", "banner", "contentinfo"))
 MENU_CLASSES = frozenset((
     "sphinxsidebar", "related", "mobile-nav", "footer", "headerlink", "viewcode-link", "linenos",
@@ -50,31 +53,54 @@ LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
 MOST_TAGS = 1_000_000
+MOST_META = 100
+META = re.compile(
+    r"(?:(?:og|dc|dcterms|article|citation)[:._])?(?P<name>author|creator|description|keywords|tag|subject|category|title|"
+    r"(?:\w+_)?(?:date|time)|created|modified|issued|language|publisher)",
+    re.IGNORECASE,
+)
+"""Names of properties of pages, as in Dublin Core, Open Graph and Highwire Press. Others are about their display."""
+META_NAMES = {"creator": "author", "tag": "tags"}
+TEMPLATE = re.compile(r"\{[{%#].*?[}%#]\}|<%.*?%>|<\?.*?\?>", re.DOTALL)
+SCRIPT = re.compile(r"<(?:script|style)\b[^>]*>\s*[^\s<]|<template\b", re.IGNORECASE)
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element."""
+    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element.
+
+    ``meta`` has the properties in ``<meta>`` elements.
+    """
 
     text: str
     blocks: list[Block]
     lines: list[int]
     title: str | None
+    meta: dict[str, list[str]]
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a web page. ``line_numbers`` has the source line where each text line starts."""
-    page = parse_page(decode_html(file.data))
-    yield ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
+    """Read a web page. ``line_numbers`` has the source line where each text line starts.
+
+    A template that has only scripts and placeholders is source code.
+    """
+    text = decode_html(file.data)
+    page = parse_page(text)
+    if not TEMPLATE.sub("", page.text).strip() and (SCRIPT.search(text) or TEMPLATE.search(text)):
+        yield from source.parse(file)
+        return
+    document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
+    meta = {name: values[0] if len(values) == 1 else values for name, values in page.meta.items()}
+    yield with_properties(document, meta)
 
 
 def decode_html(data: bytes) -> str:
     """Decode a page: as UTF-8 if it is valid, else with the declared character set, else with the most likely one."""
     declared = DECLARED.search(data[:HEAD_BYTES])
     text = declared_text(data, declared[1].decode("ascii", "replace")) if declared else None
-    return text_of(data) if text is None else text
+    return text_of(data) if text is None else without_blobs(text)
 
 
 def page_title(page: HtmlPage) -> str | None:
@@ -91,19 +117,19 @@ def page_title(page: HtmlPage) -> str | None:
     return title
 
 
-def parse_page(text: str, keep_quotes: bool = True) -> HtmlPage:
+def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> HtmlPage:
     """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
 
     Without ``keep_quotes``, the text that a mail quotes is left out, unless there is no other text.
     """
-    page = _run(text, keep_menus=False, keep_quotes=keep_quotes)
+    page = _run(text, menu_tags, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:
-        whole = _run(text, keep_menus=True, keep_quotes=keep_quotes)
+        whole = _run(text, None, keep_quotes=keep_quotes)
         page = whole if len(whole.text) > 2 * len(page.text) else page
     return page if page.blocks or keep_quotes else parse_page(text)
 
 
-def _run(text: str, keep_menus: bool, keep_quotes: bool) -> HtmlPage:
+def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
     tags = text.count("<")
     if tags > MOST_TAGS:
         raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
@@ -111,15 +137,17 @@ def _run(text: str, keep_menus: bool, keep_quotes: bool) -> HtmlPage:
     for opening, closing in (("<!--", "-->"), ("<", ">")):
         closed = text.rfind(closing) + 1
         text = text[:closed] + text[closed:].replace(opening, opening.replace("<", "&lt;"))
-    parser = _HtmlParser(keep_menus, keep_quotes)
+    parser = _HtmlParser(menu_tags, keep_quotes)
     try:
         parser.feed(text)
         parser.close()
     except AssertionError as error:
         raise DocumentError(f"malformed HTML: {error}") from error
     parser.end_block()
+    parser.end_asides()
     builder = parser.builder
-    return HtmlPage(builder.text, builder.blocks, builder.places, one_line("".join(parser.title)) or None)
+    title = one_line("".join(parser.title)) or None
+    return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
 
 
 class _Inside:
@@ -142,14 +170,36 @@ class _Inside:
         self._depth -= bool(self._depth) and tag == self.tag
 
 
+class _Aside:
+    """An open ``<aside>`` outside the main text. It is a menu if most of its text is in links, and it is no note."""
+
+    def __init__(self, above: TextBuilder, path: HeadingPath, is_note: bool) -> None:
+        self.above, self.path = above, path
+        self._is_note, self._linked, self._other = is_note, 0, 0
+
+    def add(self, data: str, in_link: bool) -> None:
+        size = len(data.strip())
+        self._linked, self._other = self._linked + size * in_link, self._other + size * (not in_link)
+
+    @property
+    def is_menu(self) -> bool:
+        return not self._is_note and self._linked > self._other
+
+
+def _is_note(attributes: Attributes) -> bool:
+    """Return whether an element is a footnote or an endnote, in HTML or EPUB."""
+    return any("note" in attributes.get(name, "") for name in ("role", "epub:type", "class"))
+
+
 class _HtmlParser(HTMLParser):
     """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
 
-    def __init__(self, keep_menus: bool, keep_quotes: bool) -> None:
+    def __init__(self, menu_tags: Set[str] | None, keep_quotes: bool) -> None:
         super().__init__(convert_charrefs=True)
         self.builder = TextBuilder()
         self.title: list[str] = []
-        self._keep_menus = keep_menus
+        self.meta: dict[str, list[str]] = {}
+        self._menu_tags = menu_tags
         self._keep_quotes = keep_quotes
         self._dropped = _Inside()
         self._main = _Inside()
@@ -163,6 +213,7 @@ class _HtmlParser(HTMLParser):
         self._heading = 0
         self._signature: str | None = None
         self._label = False
+        self._anchor = -1
         self._term = False
         self._definitions = 0
         self._lists: list[int | None] = []
@@ -171,6 +222,8 @@ class _HtmlParser(HTMLParser):
         self._cell_open = False
         self._row_line = 0
         self._pre: list[tuple[str, int]] | None = None
+        self._asides: list[_Aside] = []
+        self._in_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._dropped.start(tag)
@@ -183,8 +236,14 @@ class _HtmlParser(HTMLParser):
         self._main.start(tag)
         if not self._main and (tag in MAIN_TAGS or attributes.get("role") == "main"):
             self._main.enter(tag)
-        if tag == "title":
+        if tag == "a":
+            self._in_link = True
+        elif tag == "title":
             self._in_title = not self.title
+        elif tag == "meta":
+            self._add_meta(attributes)
+        elif tag == "a":
+            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "pre":
             self.end_block()
             self._pre = [("", self.getpos()[0])]
@@ -199,12 +258,18 @@ class _HtmlParser(HTMLParser):
         if dropped:
             return
         self._main.end(tag)
-        if tag == "title":
+        if tag == "a":
+            self._in_link = False
+        elif tag == "title":
             self._in_title = False
+        elif tag == "a":
+            self._end_anchor()
         elif tag == "pre":
             self._end_pre()
         elif tag in HEADING_TAGS:
             self._end_heading()
+        elif tag == "aside" and self._asides and not self._cell_open:
+            self._end_aside()
         elif self._pre is None and not self._heading:
             self._end_element(tag)
 
@@ -212,6 +277,8 @@ class _HtmlParser(HTMLParser):
         if self._dropped:
             return
         line = self.getpos()[0]
+        if self._asides:
+            self._asides[-1].add(data, self._in_link)
         if self._in_title:
             self.title.append(data)
         elif self._pre is not None:
@@ -227,6 +294,20 @@ class _HtmlParser(HTMLParser):
         elif self._words:
             self._words.append(" ")
 
+    def _end_anchor(self) -> None:
+        """Leave out a sign such as ¶ or § that links to its own place."""
+        if 0 <= self._anchor < len(self._words) and not any(map(str.isalnum, "".join(self._words[self._anchor :]))):
+            self._words[self._anchor :] = [" "] * bool(self._anchor)
+        self._anchor = -1
+
+    def _add_meta(self, attributes: Attributes) -> None:
+        match = META.fullmatch(attributes.get("name") or attributes.get("property") or attributes.get("itemprop") or "")
+        content = attributes.get("content", "").strip()
+        if match and content and len(self.meta) < MOST_META:
+            name = match["name"].lower()
+            values = self.meta.setdefault(META_NAMES.get(name, name), [])
+            values += [content] * (content not in values)
+
     def end_block(self) -> None:
         """End the current row, line and block."""
         self._end_row()
@@ -239,6 +320,18 @@ class _HtmlParser(HTMLParser):
         self.builder.add(self._lines, kind, headings, self._last_line)
         self._lines, self._signature, self._term = [], None, False
 
+    def end_asides(self) -> None:
+        """End the asides that have no end tag."""
+        while self._asides:
+            self._end_aside()
+
+    def _end_aside(self) -> None:
+        self.end_block()
+        aside, inner = self._asides.pop(), self.builder
+        self.builder, self._path = aside.above, aside.path
+        if not aside.is_menu:
+            self.builder.add_blocks(inner.text, inner.blocks, inner.places)
+
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:
             return False
@@ -247,9 +340,9 @@ class _HtmlParser(HTMLParser):
             return True
         if not self._keep_quotes and tag == "blockquote" and (attributes.get("type") == "cite" or classes & QUOTES):
             return True
-        if self._keep_menus:
+        if self._menu_tags is None:
             return False
-        if tag in MENU_TAGS and not (self._main and tag != "nav"):
+        if tag in self._menu_tags and not (self._main and tag != "nav"):
             return True
         return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
 
@@ -261,6 +354,10 @@ class _HtmlParser(HTMLParser):
             self._break()
         elif tag in PARAGRAPH_TAGS:
             self._break()
+            if tag == "aside" and self._menu_tags is not None and not self._main and not self._cell_open:
+                self.end_block()
+                self._asides.append(_Aside(self.builder, self._path, _is_note(attributes)))
+                self.builder, self._path = TextBuilder(), self._path.copy()
             self._label = LABEL_CLASS in attributes.get("class", "").split()
         elif tag in LIST_TAGS:
             self._break()

@@ -25,13 +25,14 @@ from typing import Any, TypeVar
 
 from ragembed.documents.decoding import declared_text, decode
 from ragembed.documents.model import Member, ParsedDocument
-from ragembed.documents.readers.html import decode_html
+from ragembed.documents.readers.html import decode_html, page_title, parse_page
 from ragembed.documents.readers.mail_text import (
     MOST_LINES,
     MailText,
     check_lines,
     html_text,
     is_picture,
+    is_stub,
     plain_text,
     text_of_mail,
 )
@@ -59,11 +60,17 @@ NOT_READ = (
 )  # fmt: skip
 """Starts of the types of attachments that are skipped without a warning: pictures, signatures, reports of servers."""
 UU_ENCODINGS = ("uue", "uuencode", "x-uue", "x-uuencode")
-SUFFIXES = {"application/pdf": ".pdf", "message/rfc822": ".eml", "text/csv": ".csv", "text/html": ".html"}
+CALENDAR = "text/calendar"
+SUFFIXES = {
+    "application/pdf": ".pdf", "message/rfc822": ".eml", "text/csv": ".csv", "text/html": ".html", CALENDAR: ".ics",
+    "application/ics": ".ics", "text/vcard": ".vcf", "text/x-vcard": ".vcf",
+}  # fmt: skip
 """The suffixes that choose the reader of parts without a file name. Other types of text are plain text."""
 _POSTMARK = re.compile(rb"^From .*\d:\d\d.*\d{4}.*\n", re.MULTILINE)
 _ANY_POSTMARK = re.compile(rb"^From .*\n", re.MULTILINE)
 _HEADERS = re.compile(rb"(?:[!-9;-~]+[ \t]*:.*(?:\n|\Z)(?:[ \t].*(?:\n|\Z))*)*")
+_MESSAGE_ID = re.compile(rb"^message-id:\s*<([^<>\s]{1,500})>", re.MULTILINE | re.IGNORECASE)
+_ID = re.compile(r"<([^<>\s]{1,500})>")
 _UNQUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -123,6 +130,14 @@ class _MailPart:
             return binascii.a2b_qp(body)
         return _decode_uu(body) if self.encoding in UU_ENCODINGS else body
 
+    def text(self) -> str:
+        """Return the decoded text, in the declared character set if it is right."""
+        content = self.content()
+        declared = declared_text(content, _tolerant(lambda: self.message.get_content_charset("")) or "")
+        if declared is not None:
+            return declared
+        return decode(content).text if self.content_type == "text/plain" else decode_html(content)
+
     def places(self) -> list[int]:
         """Return the line of the file for each line of the decoded content. The last one holds for further lines."""
         if self.encoding in ("base64", *UU_ENCODINGS):
@@ -137,7 +152,24 @@ def parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Read a mail as one document, with its subject as the title. Attachments are members."""
     data = file.data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     postmark = _ANY_POSTMARK.match(data)
-    yield from _mail(data[postmark.end() :], 2) if postmark else _mail(data, 1)
+    others = None if file.suffix != ".eml" else frozenset[str]()
+    yield from _mail(data[postmark.end() :], 2, others) if postmark else _mail(data, 1, others)
+
+
+def parse_web_archive(file: RawFile) -> Iterator[ParsedDocument]:
+    """Read a web page that a browser saved with its pictures (MHTML): its first HTML part with text."""
+    data = file.data.replace(b"\r\n", b"\n")
+    found = _PartFinder(data, 1)
+    subject = _header_text(found.collect(0, len(data)).get("subject"))
+    pages = [part for part in found.parts if part.content_type in ("text/html", "application/xhtml+xml")]
+    if not pages:
+        raise DocumentError("has no HTML part: expected a web page that was saved as MHTML")
+    for part in pages:
+        page, places = parse_page(part.text()), part.places()
+        if page.blocks or part is pages[-1]:
+            lines = [places[min(line, len(places)) - 1] for line in page.lines]
+            yield ParsedDocument(page.text, page.blocks, page_title(page) or one_line(subject), line_numbers=lines)
+            return
 
 
 def is_mail(data: bytes) -> bool:
@@ -158,6 +190,7 @@ def parse_mailbox(file: RawFile) -> Iterator[ParsedDocument | Member]:
     limit = max(MOST_MAILS, len(data) // SHORTEST_MAIL)
     if len(starts) > limit:
         file.options.warn(f"only the first {limit:,} of {len(starts):,} mails are read: most are empty")
+    others = frozenset(found.decode("ascii", "replace") for found in _MESSAGE_ID.findall(data))
     unread: list[str] = []
     line, position = 1, 0
     for (_, start), (stop, _) in zip(starts[:limit], [*starts[1:], (len(data), 0)], strict=False):
@@ -165,7 +198,7 @@ def parse_mailbox(file: RawFile) -> Iterator[ParsedDocument | Member]:
         position = start
         try:
             with only_document_errors():
-                yield from _mail(_UNQUOTED_FROM.sub(rb"\1", data[start:stop]), line)
+                yield from _mail(_UNQUOTED_FROM.sub(rb"\1", data[start:stop]), line, others)
         except DocumentError as error:
             unread.append(f"the mail on line {line - 1:,}: {error}")
     if unread:
@@ -182,15 +215,20 @@ def _postmarks(data: bytes) -> list[tuple[int, int]]:
     return []
 
 
-def _mail(data: bytes, line: int) -> Iterator[ParsedDocument | Member]:
-    """Yield a mail that starts on the line ``line`` of the file, and its attachments."""
+def _mail(data: bytes, line: int, others: frozenset[str] | None) -> Iterator[ParsedDocument | Member]:
+    """Yield a mail that starts on the line ``line`` of the file, and its attachments.
+
+    The mails with the ids ``others`` are read too, or all that it quotes if that is None. Quotes of them are left out.
+    """
     found = _PartFinder(data, line)
     message = found.collect(0, len(data))
     metadata = header_metadata(message)
     subject = metadata.get("subject")
     texts = [part for part in found.parts if part.is_text]
     check_lines(sum(data.count(b"\n", part.start, part.stop) for part in texts))
-    builder = text_of_mail([_mail_text(part) for part in texts])
+    answered = _ID.findall(_header_text(message.get("in-reply-to") or message.get("references")))[-1:]
+    keep_quotes = others is not None and others.isdisjoint(answered)
+    builder = text_of_mail([_mail_text(part, keep_quotes) for part in texts], keep_quotes=keep_quotes)
     if not builder.blocks and subject:
         builder.add_text(subject, line)
     yield ParsedDocument(builder.text, builder.blocks, subject, line_numbers=builder.places, metadata=metadata)
@@ -304,24 +342,32 @@ def _headers_end(data: bytes, start: int, stop: int) -> int:
 
 
 def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
-    """Return the parts of the alternative with plain text, else of the one with HTML, and all named attachments."""
+    """Return the parts of the alternative with plain text, else of the one with HTML, and all attachments.
 
-    def rank(parts: list[_MailPart]) -> int:
-        kinds = {part.content_type for part in parts if part.is_text and part.content().strip()}
-        return 2 if "text/plain" in kinds else len(kinds)
+    If the plain text is a stub, the HTML replaces it, or follows it if it is shorter.
+    """
+    shown: dict[str, tuple[list[_MailPart], str]] = {}
+    for parts in alternatives:
+        for part in parts:
+            if part.is_text and part.content_type not in shown and (text := part.text()).strip():
+                shown[part.content_type] = parts, text
+    html_parts, html = shown.get("text/html", (alternatives[0], ""))
+    best, plain = shown.get("text/plain", (html_parts, html))
+    stub = is_stub(plain, html)
+    chosen = [html_parts] if stub and len(html) > len(plain) else [best, html_parts] if stub else [best]
+    return [
+        part
+        for parts in alternatives
+        for part in parts
+        if any(parts is each for each in chosen) or part.file_name or part.content_type == CALENDAR
+    ]
 
-    best = max(alternatives, key=rank)
-    return [part for parts in alternatives for part in parts if parts is best or part.file_name]
 
-
-def _mail_text(part: _MailPart) -> MailText:
+def _mail_text(part: _MailPart, keep_quotes: bool) -> MailText:
     """Return the text of a part. A line of the content that is several lines of the file has the place of the first."""
-    content, charset, places = part.content(), _tolerant(part.message.get_content_charset) or "", part.places()
-    declared = declared_text(content, charset)
-    if part.content_type == "text/html":
-        found = html_text(decode_html(content) if declared is None else declared)
-    else:
-        found = plain_text(decode(content).text if declared is None else declared)
+    text, places = part.text(), part.places()
+    is_html = part.content_type == "text/html"
+    found = html_text(text, keep_quotes=keep_quotes) if is_html else plain_text(text)
     return found.at(lambda line: places[min(line, len(places)) - 1])
 
 

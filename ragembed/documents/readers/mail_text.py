@@ -1,4 +1,4 @@
-"""The text of a mail: the lines that its author wrote, without quoted replies, signatures and encoded data."""
+"""The text of a mail without signatures and encoded data, and without quotes of mails that are read elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from html import unescape
 from itertools import accumulate
 
 from ragembed.documents.model import Block
@@ -46,6 +48,10 @@ _ORIGINAL_STARTS = re.compile(r"-{2,}|\W{0,4}(?:From|Von|De|Da|Van)\s?:|(?:On|Am
 """The start of every line that the patterns above match, to decide about most lines quickly."""
 _SIGNATURE = re.compile(r"--\s*\Z|_{40,}\s*\Z")
 _HEADER_LINES = 4
+LONGEST_STUB, _COMPARED = 5_000, 100_000
+"""Maximum number of characters of a plain text that stands for an HTML text, and of the HTML that is compared."""
+_MARKUP = re.compile(r"<(?:style|script|title)\b[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
+_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]{2,}")
 _PICTURES = (".bmp", ".emz", ".gif", ".heic", ".ico", ".jpeg", ".jpg", ".png", ".svg", ".tif", ".tiff", ".webp", ".wmz")
 
 
@@ -70,12 +76,12 @@ def plain_text(text: str) -> MailText:
     return MailText(found.text, found.blocks, range(1, len(found.lines) + 1))
 
 
-def html_text(html: str) -> MailText:
-    """Return the text of a web page, without marked quotes. Its places are the lines of the page."""
+def html_text(html: str, *, keep_quotes: bool) -> MailText:
+    """Return the text of a web page, with or without marked quotes. Its places are the lines of the page."""
     check_lines(html.count("\n"))
     if html.count("<") > MOST_TAGS:
         raise DocumentError(f"its HTML has more than {MOST_TAGS:,} tags")
-    page = parse_page(html, keep_quotes=False)
+    page = parse_page(html, keep_quotes=keep_quotes)
     return MailText(page.text, page.blocks, page.lines)
 
 
@@ -85,10 +91,18 @@ def check_lines(count: int) -> None:
         raise DocumentError(f"its text has more than {MOST_LINES:,} lines")
 
 
-def text_of_mail(texts: Sequence[MailText]) -> TextBuilder:
-    """Return what the author of a mail wrote. If that is nothing, such as in a forwarded mail, return all text."""
-    own = _chosen(texts, own_lines)
-    return own if own.blocks else _chosen(texts, _without_data)
+def is_stub(plain: str, html: str) -> bool:
+    """Return whether a plain text lacks most words of its HTML alternative, such as "view this mail in a browser"."""
+    if not html or len(plain) > LONGEST_STUB:
+        return False
+    words = set(_WORD.findall(unescape(_MARKUP.sub(" ", html[:_COMPARED])).casefold()))
+    return len(words - set(_WORD.findall(plain.casefold()))) > len(words) / 2
+
+
+def text_of_mail(texts: Sequence[MailText], *, keep_quotes: bool) -> TextBuilder:
+    """Return the text of a mail. If it is empty without quotes and signatures, as in a forwarded mail, return all."""
+    chosen = _chosen(texts, partial(own_lines, keep_quotes=keep_quotes))
+    return chosen if chosen.blocks else _chosen(texts, _without_data)
 
 
 def is_picture(name: str) -> bool:
@@ -109,15 +123,16 @@ def _chosen(texts: Sequence[MailText], choose: Callable[[Sequence[str]], list[bo
     return builder
 
 
-def own_lines(lines: Sequence[str]) -> list[bool]:
-    """Return for each line of a mail whether its author wrote it.
+def own_lines(lines: Sequence[str], *, keep_quotes: bool) -> list[bool]:
+    """Return for each line of a mail whether it is kept.
 
-    Quotes below the last line of an answer are dropped, other quotes are cut to their last ``KEPT_QUOTE`` lines.
+    Without ``keep_quotes``, quotes below the last line of an answer are dropped, and other quotes are cut to their last
+    ``KEPT_QUOTE`` lines.
     """
     kept = _without_data(lines)
-    kept = _before_original(lines, kept)
-    kept = _without_quotes(lines, kept)
-    return _without_signature(lines, kept)
+    if not keep_quotes:
+        kept = _without_quotes(lines, _before_original(lines, kept))
+    return _without_signatures(lines, kept)
 
 
 def _without_data(lines: Sequence[str]) -> list[bool]:
@@ -196,14 +211,20 @@ def _attribution_start(lines: Sequence[str], first: int) -> int:
     return above
 
 
-def _without_signature(lines: Sequence[str], kept: list[bool]) -> list[bool]:
-    """Drop the signature below ``--``, and the footer of a mailing list below a long line of underscores."""
-    following = 0
-    cut = len(lines)
+def _without_signatures(lines: Sequence[str], kept: list[bool]) -> list[bool]:
+    """Drop the signatures below ``--``, and the footers of mailing lists below a long line of underscores.
+
+    They end where a quoted mail starts.
+    """
+    kept = list(kept)
+    stop, following = len(lines), 0
     for number in reversed(range(len(lines))):
-        if kept[number] and _SIGNATURE.match(lines[number]):
-            cut = number
-        following += kept[number] and bool(lines[number].strip())
-        if following > LONGEST_SIGNATURE:
-            break
-    return [*kept[:cut], *[False] * (len(kept) - cut)]
+        if not kept[number] or not lines[number].strip():
+            continue
+        if _QUOTE.match(lines[number]) or (_ORIGINAL_STARTS.match(lines[number]) and _starts_original(lines, number)):
+            stop, following = _attribution_start(lines, number), 0
+        elif number < stop and _SIGNATURE.match(lines[number]) and following <= LONGEST_SIGNATURE:
+            kept[number:stop] = [False] * (stop - number)
+        else:
+            following += 1
+    return kept

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from ragembed.documents.model import BlockKind, ParsedDocument
 from ragembed.documents.readers.html import parse_page
-from ragembed.documents.readers.markdown import first_title, markdown_blocks
+from ragembed.documents.readers.markdown import MarkdownScanner, first_title
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
 from ragembed.errors import DocumentError
@@ -41,9 +41,11 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
         if not source.strip():
             pass
         elif cell.get("cell_type") == "markdown":
-            blocks = markdown_blocks(source, path_of_headings)
-            title = title or first_title(source, blocks)
-            builder.add_blocks(source, blocks, numbers)
+            scanner = MarkdownScanner(source, path_of_headings)
+            scanner.scan()
+            text, blocks = scanner.file_text.text, scanner.file_text.blocks
+            title = title or first_title(text, blocks)
+            builder.add_blocks(text, blocks, numbers)
         else:
             kind: BlockKind = "code" if cell.get("cell_type") == "code" else "text"
             lines = zip(source.split("\n"), numbers, strict=True)

@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
 from ragembed.errors import DocumentError
@@ -42,8 +43,9 @@ def parse_docx(file: RawFile) -> Iterator[ParsedDocument]:
         word.add(piece)
     builder.finish()
     word.add_headers_and_footers()
-    title = builder.title or _core_title(package, file.options)
-    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=())
+    properties = core_properties(_optional(package, package.related("", "core-properties"), file.options))
+    title = builder.title or properties.get("title")
+    yield with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
 
 
 def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
@@ -76,21 +78,15 @@ def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
         raise DocumentError(broken[0])
     if broken:
         file.options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
-    title = _core_title(package, file.options)
-    if title == "PowerPoint Presentation":
-        title = ""
-    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
+    properties = core_properties(_optional(package, package.related("", "core-properties"), file.options))
+    if properties.get("title") == "PowerPoint Presentation":
+        del properties["title"]
+    document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)
+    yield with_properties(document, properties)
 
 
 def _main_part(package: ZipPackage, usual: str) -> str:
     return next(iter(package.related("", "officeDocument")), usual)
-
-
-def _core_title(package: ZipPackage, options: ReadOptions) -> str:
-    """Return the title in the document properties, or an empty string."""
-    for root in _optional(package, package.related("", "core-properties"), options):
-        return one_line("".join(text for title in root.iter("title") for text in title.itertext()))
-    return ""
 
 
 def _optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:

@@ -8,9 +8,10 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, number_text, sheet_documents
-from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label
 from ragembed.errors import DocumentError
 
 CONTENT = "content.xml"
@@ -44,8 +45,9 @@ def parse_odt(file: RawFile) -> Iterator[ParsedDocument]:
         else:
             _add(builder, piece)
     builder.finish()
-    title = builder.title or _meta_title(package, file.options)
-    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=())
+    properties = _properties(package, file.options)
+    title = builder.title or properties.get("title")
+    yield with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
 
 
 def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
@@ -56,8 +58,9 @@ def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
         if piece.tag == "page":
             builder.place += 1
             _add_slide(builder, piece)
-    title = _meta_title(package, file.options)
-    yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
+    properties = _properties(package, file.options)
+    document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)
+    yield with_properties(document, properties)
 
 
 def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
@@ -72,18 +75,18 @@ def _open(data: bytes) -> ZipPackage:
     return package
 
 
-def _meta_title(package: ZipPackage, options: ReadOptions) -> str:
-    """Return the title in the document properties, or an empty string. Broken properties are a warning."""
+def _properties(package: ZipPackage, options: ReadOptions) -> dict[str, str]:
+    """Return the document properties. Broken properties are a warning."""
     if "meta.xml" not in package:
-        return ""
+        return {}
     try:
         root = package.tree("meta.xml")
     except LimitExceededError:
         raise
     except DocumentError as error:
         options.warn(str(error))
-        return ""
-    return one_line("".join(text for title in root.iter("title") for text in title.itertext()))
+        return {}
+    return core_properties([root])
 
 
 def _add(builder: OutlineBuilder, element: Element, indent: str = "") -> None:

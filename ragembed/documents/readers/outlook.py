@@ -15,7 +15,7 @@ from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
-from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, plain_text, text_of_mail
+from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, is_stub, plain_text, text_of_mail
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -84,7 +84,7 @@ class _Storage:
         """Yield the mail as a document, and its attachments."""
         metadata = self._metadata()
         subject = metadata.get("subject")
-        builder = text_of_mail([self._body(options)])
+        builder = text_of_mail([self._body(options)], keep_quotes=True)
         if not builder.blocks and subject:
             builder.add_text(subject, 0)
         yield ParsedDocument(builder.text, builder.blocks, subject, page_numbers=(), metadata=metadata)
@@ -95,12 +95,12 @@ class _Storage:
 
     def _body(self, options: ReadOptions) -> MailText:
         """Return the text, else that of the HTML, else that of the RTF."""
-        text = self._text(_BODY)
-        if text.strip():
+        text, html = self._text(_BODY), self._html()
+        if text.strip() and not is_stub(text, html):
             return plain_text(text)
-        html, compressed = self._html(), self._bytes(_RTF)
+        compressed = self._bytes(_RTF)
         if html.strip() or not compressed:
-            return html_text(html)
+            return html_text(html, keep_quotes=True)
         documents = rtf.parse(RawFile("body.rtf", _decompressed(compressed), options))
         return plain_text("\n".join(document.text for document in documents))
 

@@ -26,6 +26,8 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import pdf_layout
 from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
+from ragembed.documents.readers.pdf_running import without_running_lines
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -45,6 +47,7 @@ LEAST_OUTLINE = 2
 PASSWORD_ERROR = 4
 """PDFium's code for a file that needs a password."""
 FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|od[pst]|pdf|pptx?|ps|qxd|rtf|tex|xlsx?)\Z", re.IGNORECASE)
+PDF_DATE = re.compile(r"^D:(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(Z|[+-]\d\d(?:'?\d\d)?)?.*")
 NO_TITLE = re.compile(r"(?:microsoft (?:word|powerpoint) - .*|untitled.*|title|document\d*)\Z", re.IGNORECASE)
 
 
@@ -53,7 +56,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     pdf = _extract(file.data, file.options)
     pages = pdf.ordered_pages()
     body, pitch = pdf_layout.body_font(pages)
-    pages = pdf_layout.without_running_lines(pages, body)
+    pages = without_running_lines(pages, body)
     headings = pdf_layout.outline_headings(pages, pdf.outline)
     if sum(heading.lines > 0 for found in headings.values() for heading in found) < LEAST_OUTLINE:
         headings = pdf_layout.font_headings(pages, body, pitch)
@@ -62,14 +65,16 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     if not builder.blocks:
         raise DocumentError("contains no text")
     title = pdf.title or pdf_layout.largest_heading(pages[0], body, pitch)
-    yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
+    document = ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
+    yield with_properties(document, {**pdf.properties, "title": pdf.title})
 
 
 @dataclass(slots=True)
 class _PdfFile:
-    """The title in the properties, the outline, and the lines of each page: JSON of :mod:`.pdf_pages`, or from OCR."""
+    """The properties, the outline, and the lines of each page: JSON of :mod:`.pdf_pages`, or from OCR."""
 
     title: str | None
+    properties: dict[str, str]
     outline: Sequence[pdf_layout.OutlineEntry]
     pages: list[bytes | list[PdfLine]] = field(default_factory=list)
 
@@ -96,7 +101,8 @@ def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
             raise DocumentError("corrupt PDF: it has no readable structure")
         if head["pages"] > MOST_PAGES:
             raise DocumentError(f"has {head['pages']:,} pages: the limit is {MOST_PAGES:,}; split it")
-        file = _PdfFile(_title(head["title"]), [tuple(entry) for entry in head["outline"]])
+        properties = {name: PDF_DATE.sub(_iso_date, value) for name, value in head["properties"].items()}
+        file = _PdfFile(_title(properties["title"]), properties, [tuple(entry) for entry in head["outline"]])
         for number in range(1, head["pages"] + 1):
             page = json.loads(extraction.read_line())
             extraction.allow(page["characters"])
@@ -199,6 +205,17 @@ class _Extraction:
 def _packages() -> Path:
     """Return the folder that contains pypdfium2."""
     return Path(str(distribution("pypdfium2").locate_file("")))
+
+
+def _iso_date(found: re.Match[str]) -> str:
+    year, month, day, hour, minute, second, offset = found.groups()
+    clock = f"T{hour}:{minute or '00'}:{second or '00'}" if hour else ""
+    offset = (
+        f"{offset[:3]}:{offset[-2:] if len(offset) > 4 else '00'}"
+        if clock and offset and set(offset) - set("Z+-'0")
+        else ""
+    )
+    return f"{year}-{month or '01'}-{day or '01'}{clock}{offset or ('Z' if clock else '')}"
 
 
 def _title(text: str) -> str | None:

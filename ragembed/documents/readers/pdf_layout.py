@@ -1,4 +1,4 @@
-"""Find the layout of PDF pages: reading order, running headers, headings, tables, code and paragraphs.
+"""Find the layout of PDF pages: reading order, headings, tables, code and paragraphs.
 
 The input is the lines of each page in the order of the file, with the boxes and fonts of their segments. Lengths are in
 points of 1/72 inch, from the upper left corner of the page.
@@ -29,13 +29,8 @@ EAST_ASIAN = frozenset(
     ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO")
 )
 MOST_SCRIPTS = 2
-NUMBER = re.compile(r"\d+")
-PAGE_NUMBER = re.compile(r"\A\d{1,5}(?=\s)|(?<!\S)\d{1,5}\Z")
-ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
 SENTENCE_END = (".", "!", "?", ":", "。", "！", "？", ".”", ".)", '."', "؟", "۔")
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
-EDGE_LINES = 3
-"""Number of lines at the top and at the bottom of a page that can be running headers or footers, close together."""
 LOOK_BACK = 6
 """A cell of a table can stand beside the last lines that are already read, at most this many."""
 TALL = 3
@@ -239,71 +234,6 @@ def _parts(rows: list[PdfLine], *, across: bool) -> list[list[PdfLine]]:
     if not first or (across and min(len(first), len(second)) < 2):
         return [rows]
     return [first, second]
-
-
-# Running headers and footers
-
-
-def without_running_lines(pages: Sequence[Sequence[PdfLine]], body: float) -> list[list[PdfLine]]:
-    """Drop lines at the top and bottom of pages that repeat, or that contain the page number at a fixed place."""
-    least = 2 if len(pages) <= 4 else 3
-    edges = [(_edge(page, 1), _edge(page, -1)) for page in pages]
-    texts: Counter[tuple[str, int]] = Counter()
-    places: Counter[int] = Counter()
-    numbers: Counter[tuple[int, int]] = Counter()
-    offsets: Counter[int] = Counter()
-    for number, both in enumerate(edges):
-        lines = [line for edge in both for line in edge]
-        texts.update({(_without_numbers(line), _place(line)) for line in lines})
-        places.update({_place(line) for line in lines})
-        numbers.update({(int(found) - number, _place(line)) for line in lines for found in _numbers(line)})
-        offsets.update({int(found) - number for line in lines for found in _numbers(line)})
-
-    def is_running(line: PdfLine, number: int) -> bool:
-        text, place = _without_numbers(line), _place(line)
-        if line.size > 1.4 * body or LEADER.search(line.text):
-            return False
-        if any(numbers[int(found) - number, place] >= least for found in _numbers(line)):
-            return True
-        if text == "#" and any(offsets[int(found) - number] >= least for found in _numbers(line)):
-            return True
-        count = texts[text, place]
-        return (
-            count >= max(least, len(pages) / 10)
-            or (count >= 2 and places[place] > max(2, len(pages) / 3))
-            or (text == "#" and places[place] >= least)
-        )
-
-    kept = []
-    for number, (page, both) in enumerate(zip(pages, edges, strict=True)):
-        dropped: set[int] = set()
-        for edge in both:
-            above: PdfLine | None = None
-            for line in edge:
-                apart = above is not None and abs(line.bottom - above.bottom) > 2 * line.size
-                if apart or not is_running(line, number):
-                    break
-                dropped.add(id(line))
-                above = line
-        kept.append([line for line in page if id(line) not in dropped])
-    return kept
-
-
-def _edge(page: Sequence[PdfLine], direction: int) -> list[PdfLine]:
-    return sorted(page, key=lambda line: direction * line.bottom)[:EDGE_LINES]
-
-
-def _place(line: PdfLine) -> int:
-    return round(line.bottom / 3)
-
-
-def _numbers(line: PdfLine) -> list[str]:
-    """Return the numbers at the start and the end of a line, which can be that of the page."""
-    return PAGE_NUMBER.findall(line.text)
-
-
-def _without_numbers(line: PdfLine) -> str:
-    return ROMAN.sub("#", NUMBER.sub("#", line.text))
 
 
 # Headings

@@ -15,10 +15,19 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, BinaryIO
 
+PROPERTIES = {
+    "title": "Title",
+    "author": "Author",
+    "subject": "Subject",
+    "keywords": "Keywords",
+    "created": "CreationDate",
+    "modified": "ModDate",
+}
 GAP = 1.1
 """A gap between two words that is wider than this, in font sizes, separates two segments of a line."""
 TAB = 0.2
@@ -201,7 +210,10 @@ class _Fonts:
 
 
 def _character(raw: Any, text_page: Any, index: int) -> str:
-    """Return a character, with a line break if it ends a line; "" if its code is not that of a character."""
+    """Return a character, with a line break if it ends a line; "" if its code is not that of a character.
+
+    A character above U+FFFF has two codes: the first one returns it.
+    """
     code = raw.FPDFText_GetUnicode(text_page, index)
     if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
         return "-\n"
@@ -211,7 +223,10 @@ def _character(raw: Any, text_page: Any, index: int) -> str:
         return "\n"
     if code == TAB_CODE:
         return " "
-    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code in (0xFFFE, 0xFFFF) or code > 0x10FFFF:
+    if 0xD800 <= code < 0xDC00:
+        low = raw.FPDFText_GetUnicode(text_page, index + 1)
+        return chr(0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00) if 0xDC00 <= low < 0xE000 else ""
+    if code < 32 or 0x7F <= code < 0xA0 or 0xDC00 <= code < 0xE000 or code in (0xFFFE, 0xFFFF) or code > 0x10FFFF:
         return ""
     return chr(code)
 
@@ -282,12 +297,12 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
     except pdfium.PdfiumError as error:
         write({"error": error.err_code})
         return
-    try:
-        title = document.get_metadata_value("Title")
-    except UnicodeError:
-        title = ""
+    properties = {}
+    for key, name in PROPERTIES.items():
+        with suppress(UnicodeError):
+            properties[key] = document.get_metadata_value(name)
     entries = outline(raw, document, pdfium.PdfiumError)
-    write({"pages": len(document), "title": title, "outline": entries})
+    write({"pages": len(document), "properties": properties, "outline": entries})
     for number in range(len(document)):
         try:
             page = document[number]

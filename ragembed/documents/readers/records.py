@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from ragembed.documents.model import ParsedDocument
@@ -39,7 +39,7 @@ def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
         content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
         if _is_deep(content):
             raise RecursionError
-        if _path_characters(content) > max(SMALLEST_GROWN, LARGEST_GROWTH * len(text)):
+        if has_long_paths(content, len(text)):
             raise ValueError(f"the paths of the values are more than {LARGEST_GROWTH} times as long as the file")
     except (ValueError, RecursionError) as error:
         problem = f"more than {DEEPEST} levels" if isinstance(error, RecursionError) else str(error)
@@ -52,11 +52,11 @@ def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
     if _are_records(content):
         for record in content:
             first = next(lines)
-            yield _document([*_leaves(record, "", first, lines)], _title(record))
+            yield _document([*leaves(record, "", first, lines)], _title(record))
     elif isinstance(content, Members):
         yield _by_keys(content, lines)
     else:
-        yield _document([*_leaves(content, "", line, lines)], None)
+        yield _document([*leaves(content, "", line, lines)], None)
 
 
 def _value_lines(text: str) -> Iterator[int]:
@@ -86,30 +86,33 @@ def _is_deep(content: Any) -> bool:
     return bool(level)
 
 
-def _path_characters(content: Any) -> int:
-    """Return about the number of characters of the paths before the values of an object, or of a list once."""
+def has_long_paths(content: Any, size: int) -> bool:
+    """Return whether the paths before the values of a text of ``size`` characters would be much longer than it is."""
     total = 0
     pending = [(content, 0)]
     while pending:
         value, above = pending.pop()
-        if isinstance(value, Members):
-            pending += [(inner, above + len(key) + 1) for key, inner in value]
-        elif isinstance(value, list):
-            pending += [(inner, above) for inner in value if isinstance(inner, list)]
-            total += above
-        else:
-            total += above
-    return total
+        if (members := _members(value)) is not None:
+            pending += [(inner, above + len(key) + 1) for key, inner in members]
+            continue
+        if isinstance(value, list):
+            pending += [(inner, above) for inner in value if isinstance(inner, (list, dict))]
+        total += above
+    return total > max(SMALLEST_GROWN, LARGEST_GROWTH * size)
 
 
-def _leaves(value: Any, path: str, line: int, lines: Iterator[int]) -> Iterator[Leaf]:
+def _members(value: Any) -> Iterable[tuple[str, Any]] | None:
+    return value if isinstance(value, Members) else value.items() if isinstance(value, dict) else None
+
+
+def leaves(value: Any, path: str, line: int, lines: Iterator[int]) -> Iterator[Leaf]:
     """Yield the scalars below ``value``, which starts at ``line``. ``lines`` has the lines of the values below it."""
-    if isinstance(value, Members):
-        for key, inner in value:
-            yield from _leaves(inner, f"{path}.{key}" if path else key, next(lines), lines)
+    if (members := _members(value)) is not None:
+        for key, inner in members:
+            yield from leaves(inner, f"{path}.{key}" if path else key, next(lines), lines)
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner, path, next(lines), lines)
+            yield from leaves(inner, path, next(lines), lines)
     else:
         yield path, _scalar(value), line
 
@@ -120,11 +123,11 @@ def _scalar(value: Any) -> str:
     return "" if value is None else json.dumps(value)
 
 
-def _lines(leaves: list[Leaf]) -> list[tuple[str, int]]:
+def leaf_lines(values: Iterable[Leaf]) -> list[tuple[str, int]]:
     """Return a line ``path: value`` per value. The short values of a list share a line."""
     written: list[tuple[str, int]] = []
     last = None
-    for path, value, line in leaves:
+    for path, value, line in values:
         if not value:
             continue
         first, *rest = value.replace("\r", " ").split("\n")
@@ -143,9 +146,9 @@ def _title(record: Members) -> str | None:
     return well_formed(one_line(title)) if title and is_name else None
 
 
-def _document(leaves: list[Leaf], title: str | None) -> ParsedDocument:
+def _document(values: list[Leaf], title: str | None) -> ParsedDocument:
     builder = TextBuilder()
-    builder.add(_lines(leaves), "table", (), leaves[-1][2] if leaves else 0)
+    builder.add(leaf_lines(values), "table", (), values[-1][2] if values else 0)
     return ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
 
 
@@ -155,7 +158,7 @@ def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
     pending: list[Leaf] = []
 
     def flush(headings: tuple[str, ...] = ()) -> None:
-        builder.add(_lines(pending), "table", headings, pending[-1][2] if pending else 0)
+        builder.add(leaf_lines(pending), "table", headings, pending[-1][2] if pending else 0)
         pending.clear()
 
     for key, value in content:
@@ -167,11 +170,11 @@ def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
         heading = (one_line(well_formed(key)),) if key.strip() else ()
         if _are_records(value):
             for record in value:
-                pending += _leaves(record, "", next(lines), lines)
+                pending += leaves(record, "", next(lines), lines)
                 title = _title(record)
                 flush((*heading, title) if title else heading)
         else:
-            pending += _leaves(value, key, line, lines)
+            pending += leaves(value, key, line, lines)
             flush(heading)
     flush()
     return ParsedDocument(builder.text, builder.blocks, _title(content), line_numbers=builder.places)

@@ -27,15 +27,16 @@ def _parse_with(module: str, function: str, file: RawFile) -> Iterator[ParsedDoc
     return parse(file)
 
 
-PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
+PLAIN = Reader("text", 2, (".txt", ".text"), _in("source", "parse_plain"))
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
     ".bat", ".swift", ".kt", ".kts", ".cs", ".fs", ".scala", ".clj", ".lua", ".pl", ".pm", ".r",
     ".jl", ".hs", ".ml", ".ex", ".exs", ".erl", ".dart", ".groovy", ".gradle", ".m", ".mm", ".zig",
-    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5",
+    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5", ".svelte", ".astro",
+    ".jinja", ".jinja2", ".j2", ".hbs", ".handlebars", ".mustache", ".ejs", ".erb", ".njk", ".liquid", ".twig", ".tmpl",
 )  # fmt: skip
-SOURCE_VERSION = 3 if extras.is_installed("semble_grammars") else 2
+SOURCE_VERSION = 5 if extras.is_installed("semble_grammars") else 4
 """Installing semble-grammars (the extra ``documents``) raises the version, so that files are read again."""
 SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
 TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
@@ -47,35 +48,35 @@ MAN = Reader("man", 1, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
-MAIL = Reader("mail", 1, (".eml",), _in("mail"), contains_files=True)
+MAIL = Reader("mail", 2, (".eml",), _in("mail"), contains_files=True)
 READERS = (
-    Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), _in("markdown")),
-    Reader("rst", 1, (".rst", ".rest"), _in("markup", "parse_rst")),
-    Reader("html", 1, (".html", ".htm", ".xhtml"), _in("html")),
-    Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
-    Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
-    Reader("notebook", 2, (".ipynb",), _in("notebook")),
-    Reader("pdf", 2, (".pdf",), _in("pdf")),
-    Reader("docx", 2, (".docx", ".docm"), _in("office", "parse_docx")),
-    Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), _in("office", "parse_pptx")),
+    Reader("markdown", 2, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
+    Reader("rst", 2, (".rst", ".rest"), _in("markup", "parse_rst")),
+    Reader("html", 2, (".html", ".htm", ".xhtml"), _in("html")),
+    Reader("csv", 2, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
+    Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
+    Reader("notebook", 3, (".ipynb",), _in("notebook")),
+    Reader("pdf", 3, (".pdf",), _in("pdf")),
+    Reader("docx", 3, (".docx", ".docm"), _in("office", "parse_docx")),
+    Reader("pptx", 3, (".pptx", ".pptm", ".ppsx"), _in("office", "parse_pptx")),
     Reader("xlsx", 2, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
     Reader("xls", 2, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
     Reader("doc", 1, (".doc",), _in("converted", "parse_doc")),
     Reader("ppt", 1, (".ppt",), _in("converted", "parse_ppt")),
     Reader("rtf", 1, (".rtf",), _in("rtf")),
-    Reader("odt", 1, (".odt", ".ott"), _in("opendocument", "parse_odt")),
-    Reader("odp", 1, (".odp", ".otp"), _in("opendocument", "parse_odp")),
+    Reader("odt", 2, (".odt", ".ott"), _in("opendocument", "parse_odt")),
+    Reader("odp", 2, (".odp", ".otp"), _in("opendocument", "parse_odp")),
     Reader("ods", 2, (".ods", ".ots"), _in("opendocument", "parse_ods")),
-    Reader("epub", 1, (".epub",), _in("epub")),
-    Reader("xml", 1, XML_SUFFIXES, _in("xml")),
+    Reader("epub", 2, (".epub",), _in("epub")),
+    Reader("xml", 2, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
     Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
     Reader(
         "settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), _in("settings", "parse_sections")
     ),
     DOCKERFILE,
-    Reader("org", 1, (".org",), _in("markup", "parse_org")),
-    Reader("asciidoc", 1, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
+    Reader("org", 2, (".org",), _in("markup", "parse_org")),
+    Reader("asciidoc", 2, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
     Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
     Reader("bibtex", 1, (".bib",), _in("latex", "parse_bibtex")),
@@ -83,8 +84,10 @@ READERS = (
     Reader("log", 1, (".log",), _in("timed", "parse_log")),
     Reader("sql", 1, (".sql", ".ddl"), _in("source", "parse_sql")),
     MAIL,
-    Reader("mbox", 1, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
-    Reader("outlook", 2, (".msg",), _in("outlook"), package="olefile", contains_files=True),
+    Reader("mhtml", 1, (".mht", ".mhtml"), _in("mail", "parse_web_archive")),
+    Reader("calendar", 1, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
+    Reader("mbox", 2, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
+    Reader("outlook", 3, (".msg",), _in("outlook"), package="olefile", contains_files=True),
     Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
     Reader("tar", 1, TAR_SUFFIXES, _in("archive", "parse_tar"), contains_files=True),
     SOURCE,
@@ -188,12 +191,12 @@ _UNREAD = {
     "sqlite sqlite3 db mdb accdb dbf": "a database; export its tables as csv",
     "parquet arrow feather orc avro sav dta sas7bdat": "a table; convert it to csv or jsonl",
     "pst ost": "a mailbox of Outlook; export its mails as msg or eml",
-    "chm hlp one": "help or notes; export it as html or pdf",
+    "chm hlp one": "notes or help; export it as html or pdf",
     "exe dll so dylib o a lib pyc pyd class wasm bin apk": (
         "a program or compiled code, which has no text to search; exclude it with --exclude"
     ),
     "npy npz pkl pickle pt pth onnx safetensors h5 hdf5 gguf mat": (
-        "numbers or a model, which have no text to search; exclude it with --exclude"
+        "a model or numbers, which have no text to search; exclude it with --exclude"
     ),
     "ttf otf woff woff2 eot": "a font, which has no text to search; exclude it with --exclude",
 }

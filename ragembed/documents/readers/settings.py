@@ -35,7 +35,7 @@ def parse_yaml(file: RawFile) -> Iterator[ParsedDocument]:
             file_text.add(number, number + 1, "code")
             start = number + 1
     _add_entries(file_text, start, len(file_text.lines), ())
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    yield file_text.document()
 
 
 def parse_sections(file: RawFile) -> Iterator[ParsedDocument]:
@@ -55,7 +55,7 @@ def parse_sections(file: RawFile) -> Iterator[ParsedDocument]:
             if quotes in ("", mark) and line.count(mark) % 2:
                 quotes = "" if quotes else mark
     file_text.add_paragraphs(start, len(file_text.lines), "code", headings)
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    yield file_text.document()
 
 
 def parse_dockerfile(file: RawFile) -> Iterator[ParsedDocument]:
@@ -69,7 +69,7 @@ def parse_dockerfile(file: RawFile) -> Iterator[ParsedDocument]:
             file_text.add_paragraphs(start, stop, "code", headings)
             start, headings = stop, (one_line(line),)
     file_text.add_paragraphs(start, len(file_text.lines), "code", headings)
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    yield file_text.document()
 
 
 def _comments_above(lines: list[str], number: int, first: int) -> int:

@@ -18,7 +18,9 @@ PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PYTHON_SUFFIXES = (".py", ".pyi")
 SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
-MINIFIED_LINE = 200
+MINIFIED_LINE, LONG_LINE, FEWEST_BLANKS = 200, 500, 12
+"""Average length of lines of minified JavaScript and CSS; in all languages, length of long lines that are most of the
+file, and number of their characters for each blank. Text has a blank for about six."""
 CLOSERS = ("}", ")", "]", "end", "</")
 CLOSING_LINE = re.compile(r"\W*(end\b\W*|endif\b\W*)?")
 """A line that only ends what was begun above, such as ``});`` and ``#endif``."""
@@ -28,18 +30,19 @@ def parse_plain(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a plain text file. Blank lines separate its blocks."""
     file_text = FileText(file.text)
     file_text.add_paragraphs(0, len(file_text.lines))
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    yield file_text.document()
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a source file. It is split at its definitions if its language can be parsed, otherwise by its layout."""
     file_text = FileText(file.text)
-    suffix = file.suffix
-    if suffix in SHIPPED_SUFFIXES and len(file_text.text) > MINIFIED_LINE * len(file_text.lines):
-        raise DocumentError(
-            f"minified: its lines are {len(file_text.text) // len(file_text.lines):,} characters long on average"
-        )
-    outline = definitions.find(file_text.text, suffix, file.options.warn) if definitions.is_available(suffix) else None
+    suffix, text = file.suffix, file_text.text
+    long = "".join(line for line in file_text.lines if len(line) > LONG_LINE)
+    is_dense = 2 * len(long) > len(text) and FEWEST_BLANKS * (long.count(" ") + long.count("\t")) < len(long)
+    if is_dense or (suffix in SHIPPED_SUFFIXES and len(text) > MINIFIED_LINE * len(file_text.lines)):
+        average = len(text) // len(file_text.lines)
+        raise DocumentError(f"minified: its lines are {average:,} characters long on average")
+    outline = definitions.find(text, suffix, file.options.warn) if definitions.is_available(suffix) else None
     is_source = outline is not None
     if outline is None:
         outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []
@@ -152,7 +155,7 @@ def parse_sql(file: RawFile) -> Iterator[ParsedDocument]:
         if line.strip() and not is_comment:
             ended, code = bool(STATEMENT_END.search(line)), number if code is None else code
     _add_statement(file_text, start, start if code is None else code, len(lines))
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    yield file_text.document()
 
 
 def _add_statement(file_text: FileText, start: int, code: int, stop: int) -> None:

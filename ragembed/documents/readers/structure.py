@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.readers.blobs import without_blobs
 from ragembed.errors import DocumentError
 
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
@@ -46,15 +48,37 @@ class HeadingPath:
         """Close all headings at ``level`` or deeper."""
         self._open = [(at, title) for at, title in self._open if at < level]
 
+    def copy(self) -> HeadingPath:
+        """Return a path with the same open headings."""
+        path = HeadingPath()
+        path._open = [*self._open]
+        return path
+
 
 class FileText:
-    """The unchanged text of a file, and its blocks. Blocks are added as ranges of lines."""
+    """The text of a file, and its blocks, which are added as ranges of lines. Change a line to leave out its markup."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self.lines = lines_of(text)
-        self.blocks: list[Block] = []
-        self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        self._ranges: list[tuple[int, int, BlockKind, tuple[str, ...]]] = []
+
+    @property
+    def text(self) -> str:
+        """The lines."""
+        return "\n".join(self.lines)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks in the order in which they were added."""
+        starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        return [
+            Block(starts[first], starts[stop - 1] + len(self.lines[stop - 1].rstrip()), kind, headings)
+            for first, stop, kind, headings in self._ranges
+        ]
+
+    def document(self, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> ParsedDocument:
+        """Return the text with its blocks."""
+        return ParsedDocument(self.text, self.blocks, title, metadata=metadata or {})
 
     def add(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
         """Add a block for lines ``first`` to ``stop`` (0-based, ``stop`` exclusive), without outer blank lines."""
@@ -63,8 +87,7 @@ class FileText:
         while first < stop and not self.lines[stop - 1].strip():
             stop -= 1
         if first < stop:
-            end = self._starts[stop - 1] + len(self.lines[stop - 1].rstrip())
-            self.blocks.append(Block(self._starts[first], end, kind, headings))
+            self._ranges.append((first, stop, kind, headings))
 
     def add_paragraphs(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
         """Add a block for each run of non-blank lines between ``first`` and ``stop``."""
@@ -233,10 +256,10 @@ def lines_of(text: str) -> list[str]:
 
 
 def text_of(data: bytes) -> str:
-    """Decode the content of a text file; raise :class:`DocumentError` if it is binary."""
+    """Decode the content of a text file, without encoded data; raise :class:`DocumentError` if it is binary."""
     if is_binary(data):
         raise DocumentError("binary, not text")
-    return decode(data).text
+    return without_blobs(decode(data).text)
 
 
 def well_formed(text: str) -> str:

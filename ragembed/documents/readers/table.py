@@ -8,10 +8,12 @@ import json
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.reader import RawFile, ReadOptions
+from ragembed.documents.readers.records import has_long_paths, leaf_lines, leaves
 from ragembed.documents.readers.structure import well_formed
 from ragembed.errors import ConfigError, DocumentError
 
@@ -19,6 +21,8 @@ DELIMITERS = ",;\t|"
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
 DEEPEST = 200
 """Maximum nesting of a record. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
+LONGEST_METADATA = 1_000
+"""The lists and objects of a text of at most this number of characters are metadata too."""
 MOST_NAMED = 50
 """Number of columns that an error names."""
 _FIELD_LIMIT_LOCK = threading.Lock()
@@ -47,7 +51,8 @@ def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
 def parse_json_lines(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
 
-    Numbers that are not finite become null. An object with more than ``DEEPEST`` levels is not valid.
+    A list or string with text is read like an object with the key ``text``. Numbers that are not finite become null. An
+    object with more than ``DEEPEST`` levels is not valid.
     """
     bad: list[int] = []
     columns: dict[str, None] = {}
@@ -165,11 +170,11 @@ def _json_object(line: str) -> dict[str, Any] | None:
         record = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or not _is_flat_enough(record, line):
+    if isinstance(record, (list, str)) and _is_flat_enough(record, line) and _has_text(record):
+        record = {"text": record}
+    if not isinstance(record, dict) or not _is_flat_enough(record, line) or has_long_paths(record, len(line)):
         return None
-    if "\\u" in line:
-        record = json.loads(well_formed(json.dumps(record, ensure_ascii=False)))
-    return {str(key): value for key, value in record.items()}
+    return json.loads(well_formed(json.dumps(record, ensure_ascii=False))) if "\\u" in line else record
 
 
 def _finite(number: str) -> float | None:
@@ -177,10 +182,10 @@ def _finite(number: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _is_flat_enough(record: dict[str, Any], line: str) -> bool:
+def _is_flat_enough(record: Any, line: str) -> bool:
     if line.count("[") + line.count("{") <= DEEPEST:
         return True
-    level: list[Any] = [record]
+    level = [record]
     for _ in range(DEEPEST):
         level = [
             inner
@@ -196,24 +201,35 @@ def _record_document(record: dict[str, Any], number: int, options: ReadOptions) 
     wanted = options.text_columns or _text_keys(record, options, title_key)
     labelled = len(wanted) > 1
     lines: list[str] = []
+    nested: set[str] = set()
     for key in wanted:
         value = record.get(key)
-        if value is None or not str(value).strip():
-            continue
-        value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        lines += (f"{key}: {value.strip()}" if labelled else value.strip()).split("\n")
+        if isinstance(value, (list, dict)) and _has_text(value):
+            nested.add(key)
+            lines += [line for line, _ in leaf_lines(leaves(value, key if labelled else "", number, repeat(number)))]
+        elif value is not None and str(value).strip():
+            value = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            lines += (f"{key}: {value}" if labelled else value).split("\n")
     title = record.get(title_key)
     title = title.strip() if isinstance(title, str) else None
-    used = {*wanted, title_key}
+    used = {title_key, *wanted}
+    if not options.text_columns and sum(map(len, lines)) <= LONGEST_METADATA:
+        used -= nested
     metadata = {key: value for key, value in record.items() if key not in used}
     return _document(lines, [number] * len(lines), title or None, metadata)
 
 
 def _text_keys(record: dict[str, Any], options: ReadOptions, title_key: str) -> tuple[str, ...]:
-    texts = [key for key, value in record.items() if isinstance(value, str) and value.strip()]
-    texts = [key for key in texts if key not in (options.id_column, title_key)]
+    texts = [key for key, value in record.items() if key not in (options.id_column, title_key) and _has_text(value)]
     preferred = next((key for key in TEXT_KEYS if key in texts), None)
     return (preferred,) if preferred else tuple(texts)
+
+
+def _has_text(value: Any) -> bool:
+    """Return whether a value is a string that is not blank, or contains one."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return isinstance(value, (list, dict)) and any(map(_has_text, value.values() if isinstance(value, dict) else value))
 
 
 def _document(

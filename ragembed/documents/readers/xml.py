@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.entities import html5
 from xml.parsers import expat
 
@@ -87,6 +87,9 @@ HIDDEN = frozenset(("indexterm", "alternatives", "object-id", "graphic", "inline
 CLOSE_UP = frozenset(("sub", "sup", "subscript", "superscript"))
 PICTURES = frozenset(("svg",))
 """Root elements of files without text apart from that of their elements."""
+UNSEEN = frozenset(("style", "script", "metadata"))
+"""Elements of pictures whose text is not shown."""
+NOT_WELL_FORMED = re.compile(r"<(style|script|metadata)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.DOTALL)
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
@@ -102,6 +105,9 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
         reason = expat.ErrorString(error.code)  # expat.errors.messages lacks some in Python 3.10
         if "amplification" in reason:
             raise DocumentError(f"its entities grow too much: {reason}") from error
+        if "<svg" in text[: html.HEAD_BYTES]:
+            text = NOT_WELL_FORMED.sub(lambda markup: "\n" * markup[0].count("\n"), text)
+            file = replace(file, data=text.encode("utf-8", "replace"))
         if TAG_START.search(text):
             file.options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
         yield from source.parse_plain(file)
@@ -373,6 +379,7 @@ class _Outline:
         self._builder = TextBuilder()
         self._title: str | None = None
         self._labelled = root not in PICTURES
+        self._unseen = 0
         self._open: list[_Element] = []
         self._depth = 0
         self._lines: list[tuple[str, int]] = []
@@ -381,6 +388,9 @@ class _Outline:
         self._last_line = 0
 
     def start(self, name: str, attributes: dict[str, str], line: int) -> None:
+        if self._unseen or (name in UNSEEN and not self._labelled):
+            self._unseen += 1
+            return
         if self._words:
             self._open.append(_Element(name, "", inline=True))
             return
@@ -400,6 +410,9 @@ class _Outline:
         self._depth += 1
 
     def end(self, name: str, line: int) -> None:
+        if self._unseen:
+            self._unseen -= 1
+            return
         element = self._open.pop()
         if element.inline:
             return
@@ -415,6 +428,8 @@ class _Outline:
             self._title = self._title or text or None
 
     def add(self, text: str, line: int) -> None:
+        if self._unseen:
+            return
         if words := text.lstrip():
             if not self._words:
                 self._line = line + text[: len(text) - len(words)].count("\n")

@@ -47,7 +47,7 @@ class Part(Enum):
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"
-    BASELINE = "baseline"
+    QUERIES = "queries"
     HUBNESS = "hubness"
     CANARY = "canary"
     REWRITTEN = "rewritten"
@@ -56,18 +56,9 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A difference from the committed state of a store.
+    """A difference from the committed state of a store: the damaged part, its file in the store, and a description.
 
-    Attributes
-    ----------
-    part : Part
-        The part of the store that is damaged.
-    file : str
-        The file, relative to the store's folder.
-    message : str
-        Description of the damage.
-    segment : int or None
-        Key of the segment that the file belongs to, if any.
+    ``segment`` is the key of the segment that the file belongs to, if any.
     """
 
     part: Part
@@ -78,20 +69,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """The result of verifying a store.
+    """The result of verifying a store: the damage, what of it was repaired, and what could not be checked, and why.
 
-    Attributes
-    ----------
-    problems : list of Problem
-        The damage that was found.
-    notes : list of str
-        What could not be checked, and why.
-    repaired : list of Problem
-        The damage that was found and repaired.
-    leftovers : int
-        Number of folders of writes that never committed.
-    files, bytes, segments, vectors, chunks, canaries : int
-        Numbers of checked files, bytes, segments, vectors, chunks, and texts that were encoded again for comparison.
+    ``leftovers`` is the number of folders of writes that never committed, and ``canaries`` that of texts that were
+    encoded again for comparison. The other numbers are of what was checked.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -112,9 +93,9 @@ class Report:
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
 
-        rows = [(each.part.value, each.file, each.message) for each in self.problems]
-        found = f"{len(self.problems):,} problems" if self.problems else "no problems"
-        return notebook_table(f"Verification of {self.files:,} files: {found}", ("Part", "File", "Problem"), rows)
+        rows = [(problem.part.value, problem.file, problem.message) for problem in self.problems]
+        summary = f"{len(self.problems):,} problems" if self.problems else "no problems"
+        return notebook_table(f"Verification of {self.files:,} files: {summary}", ("Part", "File", "Problem"), rows)
 
 
 _LOG = DATABASE + "-wal"
@@ -127,6 +108,10 @@ SELECT DISTINCT owner FROM (
 ) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
 """
 _MARKS = "SELECT count(*) FROM vectors v WHERE EXISTS (SELECT 1 FROM chunks WHERE row = v.row) = (v.row IN tombstones)"
+_WAITING = (
+    "SELECT count(*) FROM vectors WHERE segment IS NULL AND (position IS NOT NULL OR"
+    " (SELECT value FROM meta WHERE key = 'unfinished') IS NOT 'true')"
+)
 _POSITIONS = (
     "SELECT s.key FROM segments s LEFT JOIN vectors v ON v.segment = s.key GROUP BY s.key"
     " HAVING count(v.row) <> s.rows OR min(v.position) <> 0 OR max(v.position) <> s.rows - 1"
@@ -156,6 +141,8 @@ def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> It
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
         yield _damaged(f"{marks:,} vectors are marked as both used and unused, or as neither")
+    if waiting := connection.execute(_WAITING).fetchone()[0]:
+        yield _damaged(f"{waiting:,} vectors are in no segment, and no run is under way that encodes them")
     for (table,) in connection.execute(_SEQUENCES):
         yield _damaged(f"the next key of {table} has already been used")
     for (key,) in connection.execute(_POSITIONS):
@@ -229,7 +216,8 @@ def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 def _is_valid(key: str, text: str) -> bool:
     try:
-        return _META.get(key, _is_anything)(json.loads(text))
+        value = json.loads(text)
+        return key not in _META or _META[key](value)
     except _UNREADABLE:
         return False
 
@@ -246,10 +234,6 @@ def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 def _damaged(message: str) -> Problem:
     return Problem(Part.DATABASE, DATABASE, message)
-
-
-def _is_anything(value: object) -> bool:  # noqa: ARG001  same signature as the other functions
-    return True
 
 
 def _is_count(value: object) -> bool:
@@ -338,28 +322,28 @@ def _index_difference(
     seen = np.zeros(len(rows), dtype=bool)
     try:
         index = open_index(file, spec, files.rows, files.dim)
-        for found, kept in index.contents():
-            positions = np.minimum(np.searchsorted(rows, found), len(rows) - 1)
-            if seen[positions].any() or not np.array_equal(rows[positions], found):
+        for ids, stored in index.contents():
+            positions = np.minimum(np.searchsorted(rows, ids), len(rows) - 1)
+            if seen[positions].any() or not np.array_equal(rows[positions], ids):
                 return "the ids in the index are not the rows that the database names"
             seen[positions] = True
             if embedder is None:
                 continue
             expected = to_vectors(raw, embedder.postprocess_documents, positions)
             rounded = None if spec.lossless else index.kept_of(expected)
-            if not _alike(kept, index.as_searched(expected), rounded):
+            if not _alike(stored, index.as_searched(expected), rounded):
                 return "the vectors in the index are not those that the embedder makes from the raw vectors"
     except StoreDamagedError as error:
         return str(error)
     return None if seen.all() else "the ids in the index are not the rows that the database names"
 
 
-def _alike(kept: Floats, expected: Floats, rounded: Floats | None) -> bool:
+def _alike(stored: Floats, expected: Floats, rounded: Floats | None) -> bool:
     """Return whether an index holds the expected vectors, within the rounding error that it would have today."""
     if rounded is None:
-        return bool(np.allclose(kept, expected, atol=_TOLERANCE))
+        return bool(np.allclose(stored, expected, atol=_TOLERANCE))
     allowed = _ROUNDING * np.linalg.norm(rounded - expected, axis=1).max() + _TOLERANCE
-    return bool(np.linalg.norm(kept - expected, axis=1).max() <= allowed)
+    return bool(np.linalg.norm(stored - expected, axis=1).max() <= allowed)
 
 
 def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Problem]:
@@ -395,7 +379,7 @@ def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_
 def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     """Return id, text, segment and position of chunks that are spread evenly over the store.
 
-    Chunks with another vector than that of their text are left out.
+    Chunks without a vector, or with another one than that of their text, are left out.
     """
     total = catalog.count(connection, "chunks")
     offsets = sorted({i * total // CANARIES for i in range(CANARIES)}) if total else []
@@ -406,8 +390,8 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     records = catalog.chunks_by_key(connection, keys)
     rows = catalog.rows_of_keys(connection, keys)
     places, hashes = (of(connection, list(rows.values())) for of in (catalog.places_of_rows, catalog.hashes_of_rows))
-    texts = {key: records[key].chunk.embedded_text for key in keys}
-    own = [key for key in keys if hashes[rows[key]] == text_hash(texts[key])]
+    texts = {key: records[key].chunk.embedded_text for key in keys if rows[key] in places}
+    own = [key for key in texts if hashes[rows[key]] == text_hash(texts[key])]
     return [(records[key].id, texts[key], *places[rows[key]]) for key in own]
 
 

@@ -1,6 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-Damaged derived files are dropped. Postings are made again at once, hubness by the next run, a baseline by the next fit.
+Damaged derived files are dropped. Postings are made again at once, hubness by the next run, queries by the next fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ragembed.indexes.storage.transactions import (
     write_errors,
 )
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify.checks import Part, Report
+from ragembed.indexes.writing.integrity import Part, Report
 from ragembed.progress import Progress
 
 _BATCH = 1024
@@ -156,7 +156,7 @@ class _Repair:
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             if embedder.fingerprint != catalog.embedder(database.connection)["fingerprint"]:
-                derived.forget(database.connection, derived.BASELINE)
+                derived.forget(database.connection, derived.QUERIES)
             catalog.set_meta(database.connection, "embedder", record)
             derived.forget(database.connection, derived.HUBNESS)
         # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.

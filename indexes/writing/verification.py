@@ -1,0 +1,259 @@
+"""Verification of a store, from the bytes of its files to the texts that its vectors were made from."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import numpy as np
+
+from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
+from ragembed.files import open_regular
+from ragembed.indexes.storage import catalog, derived, schema
+from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.folders import has_application_id
+from ragembed.indexes.storage.layout import (
+    DATABASE,
+    DERIVED,
+    EMBEDDERS,
+    GITIGNORE,
+    GITIGNORE_TEXT,
+    RAW,
+    SEGMENTS,
+    require_store,
+)
+from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
+from ragembed.indexes.types import VectorEncoder
+from ragembed.indexes.writing import integrity
+from ragembed.indexes.writing.integrity import Part, Problem, Report
+from ragembed.indexes.writing.repair import repair_store
+from ragembed.progress import Progress, progress_for
+
+MOST_COMPARED = 1_000_000
+"""Number of vectors up to which :func:`verify_snapshot` compares texts and indexes with them."""
+
+
+def verify_store(
+    store: str | Path,
+    embedder: VectorEncoder | None = None,
+    progress: Progress | bool | None = None,
+    *,
+    repair: bool = False,
+    trust_database: bool = False,
+    wait_seconds: float = 0.0,
+) -> Report:
+    """Check every file and row of a store for damage, and ``repair`` it; see :meth:`ragembed.Store.verify`.
+
+    ``embedder`` is only needed for a store that was made with another one than :class:`ragembed.Embedder`. After a
+    repair, the report lists the repaired problems and the remaining ones. No process can write during the verification.
+    """
+    path, listener = require_store(Path(store)), progress_for(progress)
+    with _without_writers(path, wait_seconds):
+        report = _verified(path, embedder, listener)
+        if not repair or not (report.problems or report.leftovers) or not has_application_id(path / DATABASE):
+            return report
+        notes = repair_store(path, report, embedder, listener, trust_database=trust_database)
+        after = _verified(path, embedder, listener)
+    after.repaired = [problem for problem in report.problems if problem not in after.problems]
+    after.notes += notes
+    return after
+
+
+def verify_snapshot(
+    store: Path, connection: sqlite3.Connection, embedder: VectorEncoder | None, progress: Progress
+) -> Report:
+    """Check the snapshot that ``connection`` reads, without the writer lock and without writing anything.
+
+    The checks are those of :func:`verify_store`, with three exceptions. The full-text index is searched for some of the
+    chunks. In stores of more than ``MOST_COMPARED`` chunks, hashes and digests stand for comparing texts and indexes
+    with vectors. Nothing is sent to the server of a model.
+
+    A writer may remove files of this generation meanwhile. If there are problems, check that the generation of the
+    store is still the same.
+    """
+    return _Verification(store, embedder, progress, locked=False).run(nullcontext(connection))
+
+
+def first_problem(store: Path, connection: sqlite3.Connection) -> str | None:
+    """Return a description of the first problem of the snapshot that ``connection`` reads, or None.
+
+    Texts are not encoded again, and the full-text index is not compared with the chunks.
+    """
+    try:
+        problem = next(_problems(store, connection), None)
+    except (RagembedError, sqlite3.DatabaseError, OSError) as error:
+        return str(error)
+    return None if problem is None else f"{problem.file}: {problem.message}"
+
+
+def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    yield from integrity.check_structure(connection)
+    yield from integrity.check_rows(store, connection)
+    yield from integrity.check_embedder_files(store, catalog.embedder(connection))
+    yield from integrity.check_derived(store, connection)
+    for record in catalog.segments(connection):
+        damaged = list(integrity.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
+        yield from damaged or integrity.check_contents(store, connection, record, None)
+
+
+@contextmanager
+def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
+    if not os.access(store, os.W_OK) or not has_application_id(store / DATABASE):
+        yield  # Nobody else can be writing: the folder is read-only, or the database belongs to another program.
+        return
+    with writer_lock(store, wait_seconds):
+        yield
+
+
+def _verified(store: Path, embedder: VectorEncoder | None, progress: Progress) -> Report:
+    return _Verification(store, embedder, progress, locked=True).run(_opened(store))
+
+
+@contextmanager
+def _opened(store: Path) -> Iterator[sqlite3.Connection]:
+    with closing(schema.connect(store / DATABASE, writable=False)) as connection:
+        connection.execute("BEGIN")
+        yield connection
+
+
+class _Verification:
+    """The checks in their order. A part that is damaged is not read any further.
+
+    ``locked`` says that nobody else can write. Without the lock, nothing is written or sent, and large stores are
+    checked in part.
+    """
+
+    def __init__(self, store: Path, given: VectorEncoder | None, progress: Progress, *, locked: bool) -> None:
+        self._store = store
+        self._given = given
+        self._progress = progress
+        self._locked = locked
+        self._report = Report()
+
+    def run(self, opened: AbstractContextManager[sqlite3.Connection]) -> Report:
+        """Check the store from the connection ``opened``, which is in a transaction."""
+        self._check_folder()
+        try:
+            with opened as connection:
+                self._check(connection)
+        except IncompatibleStoreError:
+            raise
+        except (RagembedError, sqlite3.DatabaseError) as error:
+            self._add(Part.DATABASE, DATABASE, str(error))
+        return self._report
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        report = self._report
+        compares = self._locked or catalog.count(connection, "vectors") <= MOST_COMPARED
+        if not compares:
+            report.notes.append(
+                "the store is large, so its texts and indexes were compared with their hashes, but not with the "
+                "vectors: 'ragembed doctor --integrity' compares these too"
+            )
+        report.problems += integrity.check_rows(self._store, connection)
+        report.problems += integrity.check_structure(connection, texts=compares)
+        if Part.LOG not in report.parts():  # A writable connection would copy a wrong log into the database.
+            self._check_words(connection)
+        if not report.parts() & {Part.DATABASE, Part.ROWS}:
+            report.problems += integrity.check_derived(self._store, connection)
+            self._check_vectors(connection, compares=compares)
+
+    def _check_folder(self) -> None:
+        files = [file for file in self._store.rglob("*") if file.is_file()]
+        self._report.files, self._report.bytes = len(files), sum(file.stat().st_size for file in files)
+        text = b""
+        with suppress(OSError), open_regular(self._store / GITIGNORE, self._store) as file:
+            text = file.read(len(GITIGNORE_TEXT) + 1)
+        if text != GITIGNORE_TEXT and GITIGNORE_TEXT.startswith(text):
+            self._add(Part.FOLDER, GITIGNORE, f"the file does not contain {GITIGNORE_TEXT.decode().strip()!r}")
+        elif text != GITIGNORE_TEXT:
+            self._report.notes.append(f"{GITIGNORE} was changed: version control may include the store")
+        for name in (SEGMENTS, EMBEDDERS, DERIVED):
+            if (self._store / name).is_symlink():
+                self._add(Part.DATABASE, name, "the folder is a symbolic link: expected a real folder")
+
+    def _check_words(self, connection: sqlite3.Connection) -> None:
+        report, unchecked = self._report, "the full-text index was not checked"
+        if not self._locked:
+            report.problems += integrity.check_some_words(connection)
+            report.notes.append(
+                "the full-text index was searched for some of the chunks only: 'ragembed doctor --integrity' checks "
+                "all of it"
+            )
+        elif not os.access(self._store, os.W_OK):
+            report.notes.append(f"{unchecked}: the folder is not writable")
+        else:
+            try:
+                report.problems += integrity.check_words(self._store)
+            except ConfigError as error:  # No stemmer for its language is installed.
+                report.notes.append(f"{unchecked}: {error}")
+
+    def _check_vectors(self, connection: sqlite3.Connection, *, compares: bool) -> None:
+        report, embedder = self._report, self._embedder(connection)
+        records, rewritten = catalog.segments(connection), catalog.rewritten(connection)
+        report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
+        self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
+        for record in records:
+            problems = list(integrity.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
+            if compares and not problems:
+                problems += integrity.check_contents(self._store, connection, record, embedder)
+            report.problems += problems
+            report.vectors += record.files.rows
+            self._progress.advance(record.files.rows)
+        for record in rewritten:
+            part = Part.REWRITTEN
+            report.problems += integrity.check_files(self._store, record.files, part, part, record.key)
+        self._progress.finish()
+        self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *rewritten)])
+        self._note_leftovers(DERIVED, [record.file for record in derived.records(connection)])
+        if embedder is not None and Part.RAW not in report.parts():
+            self._check_canaries(connection, records, embedder)
+
+    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder | None:
+        record = catalog.embedder(connection)
+        problems = list(integrity.check_embedder_files(self._store, record))
+        self._report.problems += problems
+        if self._given is not None and self._given.fingerprint == record["fingerprint"]:
+            return self._given
+        if problems:
+            return None
+        if record["kind"] != "ragembed":
+            self._report.notes.append(
+                f"vectors were not compared with texts: they were made by {record['model']}, which was not passed to "
+                "the verification"
+            )
+            return None
+        try:
+            return load_embedder(self._store, record)
+        except (RagembedError, FileNotFoundError) as error:
+            self._add(Part.CANARY, f"{EMBEDDERS}/{record['fingerprint']}", str(error))
+            return None
+
+    def _check_canaries(
+        self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
+    ) -> None:
+        if embedder.is_remote and not self._locked:
+            model = embedder.describe()["model"]
+            self._report.notes.append(f"no text was encoded again, because this would send it to the server of {model}")
+            return
+        raw_of = {}
+        for record in records:
+            raw = np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r")
+            raw_of[record.key] = raw.reshape(record.files.rows, -1)
+        for message in integrity.check_canaries(connection, embedder, raw_of):
+            self._add(Part.CANARY, EMBEDDERS, message)
+        self._report.canaries = min(integrity.CANARIES, self._report.chunks)
+
+    def _note_leftovers(self, name: str, named: list[str]) -> None:
+        folder = self._store / name
+        left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
+        if left:
+            self._report.leftovers += len(left)
+            self._report.notes.append(f"{len(left)} entries of {name} belong to no commit: the next run removes them")
+
+    def _add(self, part: Part, file: str, message: str) -> None:
+        self._report.problems.append(Problem(part, file, message))
