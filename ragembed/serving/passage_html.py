@@ -53,12 +53,6 @@ _INLINE = re.compile(
     r"|\[(?P<link>[^\]]+)\]\((?P<to>[^)\s]*)[^)]*\)|\*\*(?P<b>\S(?:.*?\S)?)\*\*|(?<!\w)[*_](?P<i>\S(?:.*?\S)?)[*_](?!\w)",
     re.DOTALL,
 )
-_FUNCTION_WORD = re.compile(
-    "a|an|and|are|as|at|be|by|can|do|does|for|from|how|i|if|in|is|it|of|on|or|that|the|this|to|was|what|when|where|"
-    "which|who|why|will|with",
-    re.IGNORECASE,
-)
-"""English words that are not marked beside others."""
 _WRAPPED = 60
 """Lines of a paragraph from this length on were broken to fit a width, and are joined again."""
 
@@ -73,8 +67,7 @@ class _Passage:
 
     def __init__(self, text: str, places: Sequence[Sequence[int]]) -> None:
         self._text = text
-        content = [each for each in places if not _FUNCTION_WORD.fullmatch(text[each[0] : each[1]])]
-        self._places = content or places
+        self._places = places
 
     def blocks(self, path: str) -> Iterator[Child]:
         name = PurePosixPath(path.lower())

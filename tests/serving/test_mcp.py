@@ -336,7 +336,7 @@ async def test_search_returns_the_relevance_and_leaves_out_less(folder):
         assert 0 < len(kept["results"]) < len(values)
         refused = await failure(client, "search", query="lock", min_relevance=2)
         assert "is 2: expected a number from 0 to 1" in refused
-        weak, text = await call(client, "search", query="the unheard aardvark of nowhere", mode="lexical")
+        weak, text = await call(client, "search", query="the unheard aardvark file of nowhere", mode="lexical")
         assert "weak matches" in weak["note"]
         assert "weak matches" in text
 
