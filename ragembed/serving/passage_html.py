@@ -136,7 +136,7 @@ class _Passage:
             if not line.strip() or _RULE.match(line):
                 at += 1
             elif fence := _FENCE.match(line):
-                stop = self._while(lines, at + 1, lambda other: not other.strip().startswith(fence[1]))
+                stop = self._until(lines, at + 1, fence[1])
                 if stop > at + 1:
                     yield self._fenced(lines[at + 1 : stop], fence)
                 at = stop + 1
@@ -157,6 +157,9 @@ class _Passage:
                 skipped = len(line) - len(line.lstrip("> ")) if kind == "blockquote" else 0
                 yield element(kind, *self._inline(start + skipped, lines[stop - 1][1]))
                 at = stop
+
+    def _until(self, lines: Sequence[tuple[int, int]], at: int, mark: str) -> int:
+        return self._while(lines, at, lambda other: not other.strip().startswith(mark))
 
     def _rows(self, lines: Sequence[tuple[int, int]], at: int) -> int:
         """Return the number of lines of the table that begins here; without bars at both ends, it has two or more."""
