@@ -5,6 +5,7 @@ A file is changed as text, so that everything of others stays as it is, comments
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -155,9 +156,14 @@ def _require_own(path: Path, servers: Any) -> None:
 def _with_entry(path: Path, text: str, key: str, entry: Mapping[str, Any]) -> str:
     if path.suffix == ".toml":
         document = _toml(path, text)
-        servers = document.setdefault(key, tomlkit.table(is_super_table=True))
+        servers = document.get(key, {})
         _require_own(path, servers)
-        servers[_NAME] = {**servers.get(_NAME, {}), **entry}
+        if _NAME not in servers and text:
+            appended = text + ("\n" if text.endswith("\n") else "\n\n") + tomlkit.dumps({key: {_NAME: entry}})
+            with contextlib.suppress(TOMLKitError):  # an inline table of servers has to be changed in its place
+                tomlkit.parse(appended)
+                return appended
+        document.setdefault(key, tomlkit.table(is_super_table=True))[_NAME] = {**servers.get(_NAME, {}), **entry}
         return tomlkit.dumps(document)
     if not text.strip():
         return json.dumps({key: {_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
@@ -178,9 +184,12 @@ def _without_entry(path: Path, text: str, key: str) -> str | None:
         servers = document.get(key, {})
         _require_own(path, servers)
         if _NAME in servers:
-            servers.remove(_NAME)
+            own = "\n" + tomlkit.dumps({key: {_NAME: servers[_NAME].unwrap()}})
+            if own in text:
+                return text.replace(own, "", 1)
+            del servers[_NAME]
             if not servers:
-                document.remove(key)
+                del document[key]
         return tomlkit.dumps(document) or None
     document = _JsonText(path, text)
     servers = document.value.get(key, {})

@@ -590,17 +590,25 @@ def test_what_others_wrote_stays_as_it_is(text, cli, home):
     assert file.read_bytes().decode() == text
 
 
-def test_toml_of_others_stays_as_it_is(cli, home):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# mine\nmodel = "m"  # fast\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\na = 1\n',
+        '[mcp_servers.a]\ncommand = "x"\n[tui]\nb = 1\n[mcp_servers.b]\ncommand = "y"\n',
+        'mcp_servers.x.command = "y"\n',
+        "mcp_servers = {x = {command = 'q'}}\n[tui]\n",
+    ],
+)
+def test_toml_of_others_stays_as_it_is(text, cli, home):
     file = home / ".codex/config.toml"
     file.parent.mkdir()
-    text = '# mine\nmodel = "m"  # fast\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\na = 1\n'
     file.write_text(text)
     cli("mcp", "--install", "codex")
-    written = file.read_text()
-    assert tomllib.loads(written)["mcp_servers"]["ragembed"]["args"][:1] == ["mcp"]
-    assert set(text.splitlines()) <= set(written.splitlines())
+    written = tomllib.loads(file.read_text())
+    assert written["mcp_servers"].pop("ragembed")["args"][:1] == ["mcp"]
+    assert written == tomllib.loads(text)
     cli("mcp", "--remove", "codex")
-    assert file.read_text() == text
+    assert file.read_text().rstrip() == text.rstrip()
 
 
 @pytest.mark.parametrize(
