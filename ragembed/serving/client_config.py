@@ -88,15 +88,18 @@ class FileChange:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def apply(self) -> None:
-        """Write the file, through a symbolic link to it, or delete it and its folder if that is then empty."""
+        """Write the file, through a symbolic link to it, or delete it and the folders that are then empty."""
         path = self.path.resolve()
         if self.after is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, self.after.encode())
             return
         path.unlink()
-        if self.path.name == _SKILL and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        with contextlib.suppress(OSError):  # a folder that is not empty
+            for folder in self.path.parents:
+                if folder in (Path(), Path.home()):
+                    break
+                folder.rmdir()
 
 
 def changes(client: str, entry: Mapping[str, Any] | None) -> list[FileChange]:

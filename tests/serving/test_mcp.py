@@ -561,7 +561,7 @@ def test_a_client_is_configured_and_unconfigured(client, cli, home):
         assert len(skill.splitlines()) <= 50
     assert "up to date" in cli("mcp", "--install", client).stderr
     cli("mcp", "--remove", client)
-    after = {path for path in (home, Path()) for path in path.rglob("*") if path.is_file()}
+    after = {path for path in (home, Path()) for path in path.rglob("*")}
     assert after <= before
     assert "up to date" in cli("mcp", "--remove", client).stderr
 
@@ -629,6 +629,10 @@ def test_a_file_that_is_not_understood_is_not_touched(text, message, option, cli
     assert message in cli("mcp", option, "claude", exit_code=2).stderr
     assert file.read_text() == text
     assert not Path(".claude").exists()
+
+
+def test_a_client_can_be_configured_before_the_store_is_made(cli, home):
+    assert "there is no store at nowhere yet" in cli("mcp", "--install", "zed", "--store", "nowhere").stderr
 
 
 def test_skills_and_toml_of_others_are_not_touched(cli, home):
