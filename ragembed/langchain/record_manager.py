@@ -13,46 +13,12 @@ from ragembed.indexes.storage.run_records import Expected
 from ragembed.langchain.lazy_store import LazyStore
 
 
-class RagRecordManager(RecordManager):
-    """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
+class StoreRecords:
+    """The records of one namespace in a store, as LangChain's indexing API reads and writes them."""
 
-    Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
-
-    The records are rows in the database of the store, so they always match its documents. A record is deleted together
-    with its document. If a run is killed after it added documents and before it recorded them, the next run writes the
-    documents again, or removes them in its cleanup if they are no longer in the source.
-
-    Parameters
-    ----------
-    lazy_store : LazyStore
-        The store of a :class:`RagVectorStore`.
-    namespace : str
-        Name that separates several programs that index into the same store.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from langchain_core.documents import Document
-        from langchain_core.indexing import index
-
-        from ragembed.langchain import RagEmbeddings, RagVectorStore
-
-        documents = [Document("Tea is brewed with hot water.", metadata={"source": "tea.md"})]
-        vector_store = RagVectorStore(RagEmbeddings().fit([documents[0].page_content]))
-        records = vector_store.record_manager("my-documents")
-        found = index(documents, records, vector_store, cleanup="full", key_encoder="sha256")
-        print(found["num_added"])
-
-    .. code-block:: text
-
-        1
-    """
-
-    def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
-        super().__init__(namespace)
-        self._lazy = lazy_store
-        self._announced: frozenset[str] = frozenset()
+    namespace: str
+    _lazy: LazyStore
+    _announced: frozenset[str]
 
     def create_schema(self) -> None:
         """Do nothing: every store already has the tables."""
@@ -118,3 +84,45 @@ class RagRecordManager(RecordManager):
     aexists = twin(exists)
     alist_keys = twin(list_keys)
     adelete_keys = twin(delete_keys)
+
+
+class RagRecordManager(StoreRecords, RecordManager):
+    """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
+
+    Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
+
+    The records are rows in the database of the store, so they always match its documents. A record is deleted together
+    with its document. If a run is killed after it added documents and before it recorded them, the next run writes the
+    documents again, or removes them in its cleanup if they are no longer in the source.
+
+    Parameters
+    ----------
+    lazy_store : LazyStore
+        The store of a :class:`RagVectorStore`.
+    namespace : str
+        Name that separates several programs that index into the same store.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from langchain_core.documents import Document
+        from langchain_core.indexing import index
+
+        from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+        documents = [Document("Tea is brewed with hot water.", metadata={"source": "tea.md"})]
+        vector_store = RagVectorStore(RagEmbeddings().fit([documents[0].page_content]))
+        records = vector_store.record_manager("my-documents")
+        found = index(documents, records, vector_store, cleanup="full", key_encoder="sha256")
+        print(found["num_added"])
+
+    .. code-block:: text
+
+        1
+    """
+
+    def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
+        super().__init__(namespace)
+        self._lazy = lazy_store
+        self._announced = frozenset()
