@@ -11,6 +11,7 @@ import click
 from ragembed.cli.options import in_option, served_stores
 from ragembed.cli.output import say
 from ragembed.extras import require
+from ragembed.indexes.storage.layout import is_store
 from ragembed.printable import printable
 from ragembed.serving.client_config import CLIENTS, changes, client_config, server_entry
 
@@ -84,9 +85,13 @@ def command(
         if removed:
             _change(removed, None)
             return
-        entry = server_entry(client, served_stores(stores, collections, "--store"), auto_index)
+        named = served_stores(stores, collections, "--store")
+        entry = server_entry(client, named, auto_index)
         if installed:
+            require("mcp", "ragembed mcp")
             _change(installed, entry)
+            for path in (path for path in named.values() if not is_store(path)):
+                say(f"note: there is no store at {path} yet: make one with ragembed index", err=True)
             return
         click.echo(client_config(client, entry), nl=False)
         say(f"put this into {CLIENTS[client].file}", err=True)

@@ -193,7 +193,7 @@ class RagembedDocumentStore:
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the lowest and the highest value of a metadata field as ``min`` and ``max``, or None without any."""
-        values = [value for value in self._values(metadata_field) if isinstance(value, (int, float, str))]
+        values: list[Any] = [each for each in self._values(metadata_field) if isinstance(each, (int, float, str))]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
         except TypeError:  # texts and numbers

@@ -281,7 +281,7 @@ def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list
     names = _names_of_people(cleaned)
     counted = [_phrases(text, names) for text in cleaned]
     vocabulary = sorted({word for phrases in counted for phrase in phrases for word in phrase.split()})
-    terms_of = dict(zip(vocabulary, known_terms(language).of_each(vocabulary).values(), strict=True))
+    terms_of = known_terms(language).of_each(vocabulary)
     term_of = {word: " ".join(sorted(terms_of[word])) or word for word in vocabulary}
     spelt: dict[tuple[str, ...], Counter[str]] = {}
     of_texts: list[set[tuple[str, ...]]] = []

@@ -5,6 +5,7 @@ A file is changed as text, so that everything of others stays as it is, comments
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -87,15 +88,18 @@ class FileChange:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def apply(self) -> None:
-        """Write the file, through a symbolic link to it, or delete it and its folder if that is then empty."""
+        """Write the file, through a symbolic link to it, or delete it and the folders that are then empty."""
         path = self.path.resolve()
         if self.after is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, self.after.encode())
             return
         path.unlink()
-        if self.path.name == _SKILL and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        with contextlib.suppress(OSError):  # a folder that is not empty
+            for folder in self.path.parents:
+                if folder in (Path(), Path.home()):
+                    break
+                folder.rmdir()
 
 
 def changes(client: str, entry: Mapping[str, Any] | None) -> list[FileChange]:
@@ -155,9 +159,14 @@ def _require_own(path: Path, servers: Any) -> None:
 def _with_entry(path: Path, text: str, key: str, entry: Mapping[str, Any]) -> str:
     if path.suffix == ".toml":
         document = _toml(path, text)
-        servers = document.setdefault(key, tomlkit.table(is_super_table=True))
+        servers = document.get(key, {})
         _require_own(path, servers)
-        servers[_NAME] = {**servers.get(_NAME, {}), **entry}
+        if _NAME not in servers and text:
+            appended = text + ("\n" if text.endswith("\n") else "\n\n") + tomlkit.dumps({key: {_NAME: entry}})
+            with contextlib.suppress(TOMLKitError):  # an inline table of servers has to be changed in its place
+                tomlkit.parse(appended)
+                return appended
+        document.setdefault(key, tomlkit.table(is_super_table=True))[_NAME] = {**servers.get(_NAME, {}), **entry}
         return tomlkit.dumps(document)
     if not text.strip():
         return json.dumps({key: {_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
@@ -178,9 +187,12 @@ def _without_entry(path: Path, text: str, key: str) -> str | None:
         servers = document.get(key, {})
         _require_own(path, servers)
         if _NAME in servers:
-            servers.remove(_NAME)
+            own = "\n" + tomlkit.dumps({key: {_NAME: servers[_NAME].unwrap()}})
+            if own in text:
+                return text.replace(own, "", 1)
+            del servers[_NAME]
             if not servers:
-                document.remove(key)
+                del document[key]
         return tomlkit.dumps(document) or None
     document = _JsonText(path, text)
     servers = document.value.get(key, {})

@@ -186,7 +186,8 @@ def _results(
     for rank, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), first_rank):
         check()
         result = hit_json(rank, hit, words, None, state)
-        results.append({**result, "highlights": words.places(result["snippet"])})
+        at, snippet = result["text"].find(result["snippet"]), result["snippet"]
+        results.append({**result, "snippet_at": [at, at + len(snippet)], "highlights": words.places(snippet)})
     return results
 
 

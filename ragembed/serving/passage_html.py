@@ -53,12 +53,6 @@ _INLINE = re.compile(
     r"|\[(?P<link>[^\]]+)\]\((?P<to>[^)\s]*)[^)]*\)|\*\*(?P<b>\S(?:.*?\S)?)\*\*|(?<!\w)[*_](?P<i>\S(?:.*?\S)?)[*_](?!\w)",
     re.DOTALL,
 )
-_FUNCTION_WORD = re.compile(
-    "a|an|and|are|as|at|be|by|can|do|does|for|from|how|i|if|in|is|it|of|on|or|that|the|this|to|was|what|when|where|"
-    "which|who|why|will|with",
-    re.IGNORECASE,
-)
-"""English words that are not marked beside others."""
 _WRAPPED = 60
 """Lines of a paragraph from this length on were broken to fit a width, and are joined again."""
 
@@ -73,8 +67,7 @@ class _Passage:
 
     def __init__(self, text: str, places: Sequence[Sequence[int]]) -> None:
         self._text = text
-        content = [each for each in places if not _FUNCTION_WORD.fullmatch(text[each[0] : each[1]])]
-        self._places = content or places
+        self._places = places
 
     def blocks(self, path: str) -> Iterator[Child]:
         name = PurePosixPath(path.lower())
@@ -143,7 +136,7 @@ class _Passage:
             if not line.strip() or _RULE.match(line):
                 at += 1
             elif fence := _FENCE.match(line):
-                stop = self._while(lines, at + 1, lambda other: not other.strip().startswith(fence[1]))
+                stop = self._until(lines, at + 1, fence[1])
                 if stop > at + 1:
                     yield self._fenced(lines[at + 1 : stop], fence)
                 at = stop + 1
@@ -164,6 +157,9 @@ class _Passage:
                 skipped = len(line) - len(line.lstrip("> ")) if kind == "blockquote" else 0
                 yield element(kind, *self._inline(start + skipped, lines[stop - 1][1]))
                 at = stop
+
+    def _until(self, lines: Sequence[tuple[int, int]], at: int, mark: str) -> int:
+        return self._while(lines, at, lambda other: not other.strip().startswith(mark))
 
     def _rows(self, lines: Sequence[tuple[int, int]], at: int) -> int:
         """Return the number of lines of the table that begins here; without bars at both ends, it has two or more."""

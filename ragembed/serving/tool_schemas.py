@@ -284,6 +284,7 @@ _HIT: Schema = object_schema(
         "rerank": _nullable("number"),
         "relevance": _nullable("number"),
         "snippet": TEXT,
+        "snippet_at": _described(array_of(INTEGER), "Start and end of the snippet in the text, in characters"),
         "highlights": _described(_PLACES, "Start and end of words of the query in the snippet, in characters"),
         "text": TEXT,
         "metadata": OBJECT,

@@ -65,7 +65,9 @@ async def test_search_answers_what_the_command_line_prints(client, folder, store
         found = await get(api, "/v1/search", q=query, mode=mode)
         marked = set()
         for result in found["results"]:
-            marked |= {result["snippet"][start:end].lower() for start, end in result.pop("highlights")}
+            snippet = result.pop("snippet")
+            assert result["text"][slice(*result["snippet_at"])] == snippet
+            marked |= {snippet[start:end].lower() for start, end in result.pop("highlights")}
             assert result["stale"] is False
         assert {word.removesuffix("s") for word in marked} == set(query.split())
         assert {name: found[name] for name in printed} == printed

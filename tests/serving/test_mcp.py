@@ -561,7 +561,7 @@ def test_a_client_is_configured_and_unconfigured(client, cli, home):
         assert len(skill.splitlines()) <= 50
     assert "up to date" in cli("mcp", "--install", client).stderr
     cli("mcp", "--remove", client)
-    after = {path for path in (home, Path()) for path in path.rglob("*") if path.is_file()}
+    after = {path for path in (home, Path()) for path in path.rglob("*")}
     assert after <= before
     assert "up to date" in cli("mcp", "--remove", client).stderr
 
@@ -590,17 +590,25 @@ def test_what_others_wrote_stays_as_it_is(text, cli, home):
     assert file.read_bytes().decode() == text
 
 
-def test_toml_of_others_stays_as_it_is(cli, home):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# mine\nmodel = "m"  # fast\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\na = 1\n',
+        '[mcp_servers.a]\ncommand = "x"\n[tui]\nb = 1\n[mcp_servers.b]\ncommand = "y"\n',
+        'mcp_servers.x.command = "y"\n',
+        "mcp_servers = {x = {command = 'q'}}\n[tui]\n",
+    ],
+)
+def test_toml_of_others_stays_as_it_is(text, cli, home):
     file = home / ".codex/config.toml"
     file.parent.mkdir()
-    text = '# mine\nmodel = "m"  # fast\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\na = 1\n'
     file.write_text(text)
     cli("mcp", "--install", "codex")
-    written = file.read_text()
-    assert tomllib.loads(written)["mcp_servers"]["ragembed"]["args"][:1] == ["mcp"]
-    assert set(text.splitlines()) <= set(written.splitlines())
+    written = tomllib.loads(file.read_text())
+    assert written["mcp_servers"].pop("ragembed")["args"][:1] == ["mcp"]
+    assert written == tomllib.loads(text)
     cli("mcp", "--remove", "codex")
-    assert file.read_text() == text
+    assert file.read_text().rstrip() == text.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -621,6 +629,10 @@ def test_a_file_that_is_not_understood_is_not_touched(text, message, option, cli
     assert message in cli("mcp", option, "claude", exit_code=2).stderr
     assert file.read_text() == text
     assert not Path(".claude").exists()
+
+
+def test_a_client_can_be_configured_before_the_store_is_made(cli, home):
+    assert "there is no store at nowhere yet" in cli("mcp", "--install", "zed", "--store", "nowhere").stderr
 
 
 def test_skills_and_toml_of_others_are_not_touched(cli, home):

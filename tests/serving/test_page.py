@@ -383,7 +383,7 @@ def test_facets_preview_and_explanation(tab):
     page.locator("#facets .filter a").click()
     page.wait_for_selector("#facets .filter", state="detached")
     page.locator("#results li", has_text="locks.md:1-3").locator(".title").first.click()
-    page.wait_for_selector("#hit mark")
+    page.wait_for_selector("#preview .close")
     assert "A reader never waits" in page.locator("#preview").inner_text()
     assert page.locator("#preview svg rect").count() > 0
     page.locator("#preview a", has_text="More like this").click()
@@ -402,7 +402,7 @@ def test_the_store_is_chosen_on_the_page(tab):
     page.wait_for_selector("#results .place:has-text('docs: ')")
     assert "store=all" in page.url
     page.locator("#results .title").first.click()
-    page.wait_for_selector("#hit mark")
+    page.wait_for_selector("#preview .close")
     assert page.locator("#preview .place").inner_text() == places(page)[0]
     assert page.locator("#results .title[aria-current=true]").count() == 1
     if SHOTS:
@@ -417,6 +417,7 @@ def test_the_store_is_chosen_on_the_page(tab):
 def test_copy(tab):
     page = tab("/?q=writer+lock", permissions=["clipboard-read", "clipboard-write"])
     page.locator("#results li", has_text="locks.md:1-3").locator(".title").first.click()
+    page.wait_for_selector("#preview .close")
     page.locator("#preview button", has_text="Copy").click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "docs/locks.md:1"
@@ -436,12 +437,12 @@ def test_problems_are_shown(tab):
 def test_hostile_documents_are_inert(tab):
     page = tab("/?q=quoted+single+nothing&mode=lexical")
     page.locator("#results .title").first.click()
-    page.wait_for_selector("#hit")
+    page.wait_for_selector("#preview .close")
     assert "<script>window." in page.locator("#preview").inner_text()
     assert page.evaluate("window.hacked") is None
     long = tab("/?q=giant&mode=lexical")
     long.locator("#results li", has_text="long.txt").locator(".title").first.click()
-    long.wait_for_selector("#hit")
+    long.wait_for_selector("#preview .close")
     assert long.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
@@ -453,7 +454,7 @@ def test_the_page_is_accessible_at_every_width(tab, width, scheme):
         page = tab(path, viewport=viewport, color_scheme=scheme)
         if name == "results":
             page.locator("#results .title").first.click()
-            page.wait_for_selector("#hit")
+            page.wait_for_selector("#preview .close")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         found = axe.run(page)
         assert found.violations_count == 0, found.generate_report()
