@@ -78,7 +78,7 @@ def list_collections(output: str) -> None:
     registry = read_registry()
     collections: list[dict[str, Any]] = []
     for each in registry.collections.values():
-        stores = []
+        stores: list[dict[str, Any]] = []
         for name, path in each.stores.items():
             stores.append({"name": name, "path": str(path), "chunks": None, "problem": None})
             try:

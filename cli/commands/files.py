@@ -78,7 +78,7 @@ def command(
         names = {shown_path(file_path(name, where)): share for name, share in wordless.items()}
         _print_summary(discover(roots, options, pruned=True), names, output)
         return
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"path": shown_path(each.path) + ("/" if each.is_dir else ""), "size": each.size, "reason": each.skipped}
         for each in discover(roots, options, pruned=skipped)
         if (each.skipped is not None) == skipped

@@ -146,7 +146,7 @@ def check_words(exam: Examination) -> Iterator[Finding]:
         yield Finding(
             "no-words",
             "hint",
-            f"{counted(len(names), 'file has', 'files have')} hardly any words",
+            f"{counted(len(names), 'file')} with hardly any words",
             "Most of their chunks are encoded data, numbers or coordinates, which no query finds. They take memory and "
             "time. If nobody searches them, exclude them with the command.",
             exam.commands.excluding(names, exam.sources),

@@ -70,10 +70,10 @@ class SharedFit:
         consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
         models: dict[tuple[str, Corpus | None], ContextualModel] = {}
         for means_key, means in self._means.items():
-            model, _, corpus = means_key
+            name, _, corpus = means_key
             if wanted(corpus):
-                consumers[model, corpus].append(means)
-                models[model, corpus] = self._models[means_key]
+                consumers[name, corpus].append(means)
+                models[name, corpus] = self._models[means_key]
         text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
         for (name, corpus), model in models.items():
             run = partial(model.forward("documents").run, consumers=consumers[name, corpus])

@@ -104,8 +104,14 @@ _GRAMMARS = (
 )  # fmt: skip
 """For each grammar: its suffixes, and the names of functions, containers and wrappers."""
 LANGUAGES = {
-    suffix: Language(grammar, *(frozenset(names.split()) for names in kinds), _VALUES.get(grammar, {}))
-    for grammar, suffixes, *kinds in _GRAMMARS
+    suffix: Language(
+        grammar,
+        frozenset(functions.split()),
+        frozenset(containers.split()),
+        frozenset(wrappers.split()),
+        _VALUES.get(grammar, {}),
+    )
+    for grammar, suffixes, functions, containers, wrappers in _GRAMMARS
     for suffix in suffixes.split()
 }
 
