@@ -125,9 +125,7 @@ class Chunk:
         for name in ("title", "searched"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else _encodable(value))
-
-        if self.later_pages:
-            object.__setattr__(self, "later_pages", tuple((line, page) for line, page in self.later_pages))
+        object.__setattr__(self, "later_pages", tuple((line, page) for line, page in self.later_pages))
 
     @property
     def end_page(self) -> int | None:
@@ -135,7 +133,13 @@ class Chunk:
         return self.later_pages[-1][1] if self.later_pages else self.page
 
     def page_of(self, line: int) -> int | None:
-        """Return the page of a line of the text, from 0."""
+        """Return the page of a line of the text.
+
+        Parameters
+        ----------
+        line : int
+            Number of the line in the text, from 0.
+        """
         return next((page for first, page in reversed(self.later_pages) if first <= line), self.page)
 
     @property

@@ -92,16 +92,14 @@ def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
 def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypatch):
     from ragembed.indexes.writing.writer import StoreWriter
 
-    commit, commits = StoreWriter.commit, []
+    encode = StoreWriter.encode_waiting
 
-    def interrupted(self, **what):
-        commits.append(what)
-        if len(commits) == 2:
-            raise KeyboardInterrupt
-        return commit(self, **what)
+    def interrupted(self, *what):
+        encode(self, *what)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoreWriter, "commit", interrupted)
+        patched.setattr(StoreWriter, "encode_waiting", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made(docs, "c", stores=1)
     assert made(docs, "c", stores=1).encoded == 0

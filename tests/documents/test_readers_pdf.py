@@ -218,7 +218,9 @@ def in_codes(text: str, shift: int) -> bytes:
 @pytest.mark.parametrize("shift", [-29, -64, 3])
 def test_codes_of_glyphs_are_reported(text: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(DocumentError, match="its fonts do not say which letters they show; install the program Tess"):
+    with pytest.raises(
+        DocumentError, match="its fonts do not say which letters they show; to read them, install the program Tess"
+    ):
         parsed(in_codes(text, shift))
 
 

@@ -45,7 +45,7 @@ def test_stores_and_hits(indexed):
         shown = cells(hits._repr_html_())
         assert shown[:5] == ["", "Place", "Score", "Relevance", "Text"]
         assert shown[6] == "docs/a &lt;i&gt;.md:1-1"
-        assert "&lt;script&gt;" in shown[9]
+        assert "&lt;b onclick=x&gt;" in shown[9]
         assert hits[0]._repr_html_() == hits._repr_html_()
         assert cells(measure_drift(store)._repr_html_())[0] == "Vectors"
 

@@ -29,7 +29,7 @@ from tests.serving.processes import ApiServer
 PORT = 8765
 HOSTILE = (
     "# <script>window.hacked = 1</script>\n\nlock <img src=x onerror='window.hacked=1'> </pre>"
-    "<script>window.hacked=1</script> &lt;b&gt; \u202egnihton\u202c \x1b[31m\x07 \"quoted\" 'single'\n"
+    "`<script>window.hacked=1</script>` &lt;b&gt; \u202egnihton\u202c \x1b[31m\x07 \"quoted\" 'single'\n"
 )
 SHOTS = os.environ.get("RAGEMBED_SCREENSHOTS")
 """A folder for pictures of the page, for people to look at."""
@@ -438,7 +438,7 @@ def test_hostile_documents_are_inert(tab):
     page = tab("/?q=quoted+single+nothing&mode=lexical")
     page.locator("#results .title").first.click()
     page.wait_for_selector("#preview .close")
-    assert "<script>window." in page.locator("#preview").inner_text()
+    assert "</script>" in page.locator("#preview").inner_text()
     assert page.evaluate("window.hacked") is None
     long = tab("/?q=giant&mode=lexical")
     long.locator("#results li", has_text="long.txt").locator(".title").first.click()
