@@ -23,7 +23,7 @@ pytest.importorskip("openvino")
 from ragembed.models.openvino_bert import OpenVinoBert, fast_dtype
 
 LAYERS = (-1, 0, 1, 2)
-LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=8)
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,14 @@ def test_plain_bert_on_the_cpu_runs_with_openvino(tiny_model, gpt_model, tmp_pat
     for dtype in ("int8", "bfloat16"):
         with pytest.raises(MissingExtraError, match="openvino"):
             batch_model(files, dtype, "cpu")
+
+
+def test_numpy_replaces_an_openvino_that_computes_wrong_vectors(tiny_model, monkeypatch, caplog):
+    states = OpenVinoBert.states
+    monkeypatch.setattr(OpenVinoBert, "states", lambda *given: [array[:, ::-1] for array in states(*given)])
+    monkeypatch.setattr(choice, "_SHARED", {})
+    assert isinstance(batch_model(find_model(str(tiny_model)), "bfloat16", "cpu"), NumpyBert)
+    assert "OpenVINO computes wrong vectors on this processor" in caplog.text
 
 
 def test_linux_knows_the_arithmetic_that_openvino_chooses():
