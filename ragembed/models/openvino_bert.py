@@ -106,11 +106,8 @@ class OpenVinoBert:
             outputs.append(self._block(outputs[-1], distances, f"encoder.layer.{block}."))
         results = [ops.result(outputs[layer]) for layer in layers]
         model = openvino.Model(results, [states] if distances is None else [states, distances])
-        precision = "f32" if "float32" in (self._dtype, fast_dtype()) else "bf16"
         options = {
-            "INFERENCE_PRECISION_HINT": precision,
-            # On processors without AVX-512, the attention that OpenVINO generates is wrong for some numbers of tokens.
-            "SNIPPETS_MODE": "DISABLE" if precision == "f32" else "ENABLE",
+            "INFERENCE_PRECISION_HINT": "f32" if "float32" in (self._dtype, fast_dtype()) else "bf16",
             "NUM_STREAMS": cores(),
             "INFERENCE_NUM_THREADS": cores(),
             "ENABLE_CPU_PINNING": False,
