@@ -281,7 +281,7 @@ def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
 
 def test_the_commands_show_it_and_compare(path, cli, tmp_path):
     assert "hubness 0.5" in cli("status", "--store", path).stdout
-    shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
+    shown = cli("query", QUERIES[0], "--store", path, "--explain", "-v").stdout
     assert "(cosine less hubness " in shown
     assert "near many queries -" in shown
     judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
