@@ -66,11 +66,7 @@ def decode(data: bytes) -> Decoded:
 
 
 def declared_text(data: bytes, charset: str) -> str | None:
-    """Decode ``data``, which declares the character set ``charset``. Return None if that is unknown or wrong.
-
-    UTF-8 that is declared as something else counts as wrong, because other character sets accept it too. As in
-    browsers, a character set is replaced by the larger one that contains it.
-    """
+    """Decode ``data`` with its declared character set, as browsers do; None if it is unknown or wrong, as for UTF-8."""
     try:
         name = codecs.lookup(charset).name
         if name in _NOT_FOR_TEXTS or (not data.isascii() and not name.startswith("utf") and _is_utf8(data)):

@@ -126,9 +126,7 @@ def line_end_words(texts: Iterable[str]) -> Words | None:
 def join_line_ends(text: str, words: Words | None) -> str:
     """Join words that are hyphenated at the end of a line. A joined word stays on the line where it begins.
 
-    A word is joined at a soft hyphen, if the whole word is one of ``words``, or if neither half is. Otherwise the
-    hyphen may belong to a compound such as "well-known". ``words`` is the result of :func:`line_end_words`. It holds
-    the words of one file, so the searched text of a file does not depend on other files or on the order of indexing.
+    A word is joined at a soft hyphen, if the whole word is one of the file's ``words``, or if neither half is.
     """
     if words is None or not _is_divided(text):
         return text

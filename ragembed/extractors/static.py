@@ -24,11 +24,9 @@ _TEXTS_PER_BLOCK = 1024
 
 
 class StaticExtractor(Extractor):
-    """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
+    """Encode texts as weighted means, or other power means (Rücklé et al. 2018), of the vectors of their tokens.
 
-    The token ids of ``tokenizer`` are those of ``table``. ``config`` has further settings that determine a raw vector,
-    such as the hash of the tokenizer. ``poolings`` are the parts of a vector: ``mean``, and ``min`` and ``max`` of each
-    dimension (Rücklé et al. 2018).
+    ``config`` has further settings that determine a raw vector, such as the hash of the tokenizer.
     """
 
     def __init__(
@@ -145,11 +143,7 @@ def _without_prompt(token: Token, length: int) -> Token:
 
 
 def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:
-    """Return the sum of ``rows`` times ``shares`` for each text, float32, shape ``(n, d)``.
-
-    ``shares`` and ``place``, the row of each token, have shape ``(tokens,)``. Tokens are added in order, so the result
-    does not depend on the number of texts.
-    """
+    """Return the sum of ``rows`` times ``shares`` for each text, float32, added in the order of the tokens."""
     sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):
@@ -161,11 +155,7 @@ def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Flo
 
 
 def _extrema(base: Floats, place: Integers, lengths: Integers, rows: Floats, smallest: bool) -> Floats:
-    """Return the largest or smallest value of each dimension for each text, float32, shape ``(n, d)``.
-
-    Only tokens with a base weight take part; a text without one is 0. The other parameters are those of
-    :func:`_weighted_sums`.
-    """
+    """Return the largest or smallest value of each dimension over the tokens of a text with a base weight, else 0."""
     extrema = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):

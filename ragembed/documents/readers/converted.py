@@ -67,11 +67,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with the first of ``CONVERTERS`` that is installed, within limits of time and memory.
-
-    LibreOffice and msdoc2docx convert it to docx. The other programs give text without headings. RTF and docx files
-    that are named ``.doc`` are read as such.
-    """
+    """Read a Word file with the first of ``CONVERTERS`` that is installed; docx and RTF may have this name, too."""
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):

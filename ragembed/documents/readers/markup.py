@@ -124,11 +124,7 @@ def _scan(
     block: Callable[[list[str], int], tuple[BlockKind, int] | None],
     clean: Callable[[list[str], int], None],
 ) -> str | None:
-    """Add the blocks of a file, and return its first heading of level 1.
-
-    ``heading`` and ``block`` return the heading, or the kind and end of the listing or table, that starts at a line.
-    ``clean`` leaves out what is not seen of a line outside of listings.
-    """
+    """Add the blocks that ``heading`` and ``block`` find at a line, and return the first heading of level 1."""
     lines, path, title = file_text.lines, HeadingPath(), None
     start = number = 0
     while number < len(lines):

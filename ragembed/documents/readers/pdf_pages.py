@@ -228,11 +228,7 @@ def upright(lines: list[list[Word]], width: float, height: float) -> None:
 
 
 def segments(lines: Sequence[Sequence[Word]]) -> list[list[list[object]]]:
-    """Split the lines of a page at wide gaps. Return text, left, top, right, bottom, font size and style of each part.
-
-    A narrower gap splits a line too, if the next word starts where a part of the line above or below starts. This
-    happens in tables, if the text of a cell fills it.
-    """
+    """Split lines at wide gaps, and at narrower ones above or below the start of a part, as in tables."""
     measured = [_gaps(line) for line in lines]
     whole = [_split(line, [gap > least for gap in gaps]) for line, (gaps, least) in zip(lines, measured, strict=True)]
     indent = min((line[0].left for line in lines), default=0.0) + INDENT

@@ -148,11 +148,7 @@ def location_of(path: str, start_line: int | None, end_line: int | None, page: i
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
-    """Return the reader for ``path``: by its name or suffix, or the plain-text reader if the content is text.
-
-    The content is needed only if neither the name nor the suffix is in the table. Pass ``data`` if you have it;
-    otherwise it is read from ``path``. Return None if no reader supports the file, or if it cannot be opened.
-    """
+    """Return the reader for ``path`` by its name, else that of plain text if ``data`` or the file is text, or None."""
     known = named_reader(path.name)
     if known is not None:
         return known
@@ -166,10 +162,7 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
     """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
-    The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
-    Raises :class:`DocumentError` if the file cannot be opened, is broken, encrypted or binary, exceeds a limit, or
-    contains no text, :class:`ConfigError` if a column named in the options is not in the file, and
-    :class:`MissingExtraError` if the package for the format is not installed.
+    Raises :class:`DocumentError`, :class:`ConfigError` for an unknown column, and :class:`MissingExtraError`.
     """
     if data is None:
         try:

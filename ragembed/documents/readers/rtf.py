@@ -67,11 +67,7 @@ class _Group:
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read an RTF file. Footnotes and comments follow the paragraph or table that refers to them.
-
-    Deleted and hidden text is left out. Page headers and footers are at the end. The document has no line and page
-    numbers.
-    """
+    """Read an RTF file. Notes follow the paragraph that refers to them; page headers and footers are at the end."""
     if not file.data[:100].lstrip(b"\xef\xbb\xbf \r\n").startswith(MAGIC):
         raise DocumentError("corrupt RTF file: expected {\\rtf at its start")
     rtf = _RtfFile(file.data)

@@ -64,11 +64,7 @@ def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 def parse_json_lines(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
-
-    A list or string with text is read like an object with the key ``text``. Numbers that are not finite become null. An
-    object with more than ``DEEPEST`` levels is not valid.
-    """
+    """Read a file with one JSON object per line. A list or string with text is read like an object with ``text``."""
     bad: list[int] = []
     columns: dict[str, None] = {}
     for number, line in enumerate(file.text.split("\n"), 1):

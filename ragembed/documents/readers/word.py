@@ -30,12 +30,7 @@ BODY = CONTROLS | {"document", "body", "tbl"}
 
 
 def parse_docx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file: headings (recognised by their style), paragraphs, tables, text boxes, notes and comments.
-
-    Footnotes, endnotes, comments, charts and diagrams follow the paragraph or table that refers to them. Page headers
-    and footers are at the end. Tracked deletions and tables of contents are left out. The document has no line and page
-    numbers.
-    """
+    """Read a Word file. Notes and charts follow the paragraph that refers to them; page headers are at the end."""
     yield _document(ZipPackage(file.data, "Word file", NAMESPACES), file.options)
 
 

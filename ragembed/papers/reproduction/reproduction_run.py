@@ -62,9 +62,8 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
 class Inputs:
     """What the user gives for a run.
 
-    ``word_vectors`` is for the columns B2S. ``runs`` counts the runs of k-means, and the trainings of each row of
-    DefSent+, whose head is from ``head_from``, by default ``model``. Empty ``collections`` and ``columns`` stand for
-    all. Without ``measure``, the result has only the numbers that earlier runs left in ``out``.
+    ``runs`` counts those of k-means and of DefSent+, whose head is from ``head_from``. Empty choices stand for all.
+    Without ``measure``, only the numbers in ``out`` are shown.
     """
 
     data: Path

@@ -40,9 +40,7 @@ def clustering_accuracy(
 ) -> ClusteringScore:
     """Return the accuracy of k-means with one cluster per label for points of shape ``(n, d)``.
 
-    Run ``i`` uses the best of 10 initialisations with ``random_state=i``. If the vectors have fewer distinct values
-    than there are labels, k-means finds fewer clusters, and the remaining labels count as wrong. ``advance`` is called
-    with 1 after each run.
+    Run ``i`` uses the best of 10 initialisations with ``random_state=i``; ``advance`` is called with 1 after each.
     """
     points = matrix(vectors, "vectors")
     label_names, codes = labels(true_labels, "labels", len(points))
@@ -73,11 +71,7 @@ def _use_one_thread() -> None:
 
 
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
-    """Return the share of correct rows, in per cent, under the best one-to-one assignment of clusters to labels.
-
-    The assignment maximises the number of rows whose cluster is assigned to their label (Hungarian method). If the
-    numbers of clusters and labels differ, the rows of the remaining ones count as wrong.
-    """
+    """Return the per cent of correct rows under the best assignment of clusters to labels (Hungarian method)."""
     label_names, rows = labels(true_labels, "labels")
     cluster_names, columns = labels(clusters, "clusters", len(rows))
     together = np.zeros((len(label_names), len(cluster_names)), dtype=np.int64)

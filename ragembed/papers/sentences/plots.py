@@ -267,11 +267,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def interval(result: Result) -> tuple[float, float]:
-    """Return the 95 % interval of the main score; NaN if the scores do not determine one.
-
-    For runs it is that of their mean. For correlations it follows from Fisher's transformation, with the variance
-    1.06 / (n - 3) of Fieller et al. 1957 for Spearman's correlation of n pairs.
-    """
+    """Return the 95 % interval of the main score, from runs or by Fisher's transformation (Fieller et al. 1957)."""
     runs, pairs = result.scores.get("run_accuracies") or (), result.scores.get("pairs", 0)
     if len(runs) > 1:
         half = 1.96 * statistics.stdev(runs) / math.sqrt(len(runs))
