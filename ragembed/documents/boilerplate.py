@@ -251,14 +251,10 @@ class Stripper:
                 kept += [line for line, _, _ in run]
                 continue
             removed += len(keyed)
-            kept += [line for line, parsed, _ in run if parsed is None and _is_kept(line, kind)]
+            if kind not in _CODE:  # a rule in prose is kept, a comment marker is not
+                kept += [line for line, parsed, _ in run if parsed is None and line.strip()]
             self.seen.update(((kind, parsed.key), line.strip()) for line, parsed in keyed)
         if not removed:
             return None
         left = "\n".join(kept).strip("\n")
         return left if any(character.isalnum() for character in left) else ""
-
-
-def _is_kept(line: str, kind: str) -> bool:
-    """Return whether a wordless line inside a removed run is kept: a rule in prose is, a comment marker is not."""
-    return bool(line.strip()) and kind not in _CODE

@@ -286,7 +286,11 @@ class _Split:
 
     def chunks(self) -> list[Chunk]:
         """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
-        pending = self._source_drafts() if self.document.is_source else self._prose_drafts()
+        pending = (
+            self._source_drafts()
+            if self.document.is_source
+            else [draft for unit in self._units() for draft in self._drafts(unit)]
+        )
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
@@ -302,9 +306,6 @@ class _Split:
         done.sort(key=lambda item: item[0].fresh)
         places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
-
-    def _prose_drafts(self) -> list[_Draft]:
-        return [draft for unit in self._units() for draft in self._drafts(unit)]
 
     def _source_drafts(self) -> list[_Draft]:
         """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours."""

@@ -28,6 +28,7 @@ CONVERTERS = {
     "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("catppt", "")),
 }
 """For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
+TEXT_OPTIONS = {"antiword": "-w 0 -m UTF-8.txt", "catdoc": "-d utf-8 -w", "catppt": "-d utf-8"}
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
@@ -99,7 +100,7 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
         elif target:
             output = _office_output(name, program, target, source)
         else:
-            output = _run(name, [program, *_text_options(name), str(source)], source.parent)
+            output = _run(name, [program, *TEXT_OPTIONS[name].split(), str(source)], source.parent)
     if not target:
         text = FileText(decode(output).text)
         text.add_paragraphs(0, len(text.lines))
@@ -142,14 +143,6 @@ def _converter(kind: str) -> tuple[str, str, str]:
     extra = "the extra documents, " if kind == "doc" else ""
     others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
     raise DocumentError(f"no converter for {kind} files: install {extra}LibreOffice, {others}, or save it as {kind}x")
-
-
-def _text_options(name: str) -> tuple[str, ...]:
-    return (
-        ("-w", "0", "-m", "UTF-8.txt")
-        if name == "antiword"
-        else ("-d", "utf-8", *(("-w",) if name == "catdoc" else ()))
-    )
 
 
 def _run(name: str, command: list[str], folder: Path) -> bytes:

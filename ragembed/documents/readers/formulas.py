@@ -128,14 +128,12 @@ def _write(element: Element) -> str:
     if tag in STRUCTURES:
         names = STRUCTURES[tag] or tuple(map(_local, children))
         parts = {name: _write(child).strip() for name, child in zip(names, children, strict=False)}
-        return _with_scripts(tag, element, parts) if "num" not in parts else _fraction(element, parts)
+        if "num" not in parts:
+            return _with_scripts(tag, element, parts)
+        has_bar = _property(element, "type", "bar") != "noBar" and element.get("linethickness", "1")[:1] != "0"
+        return f"{_group(parts['num'])}{'/' if has_bar else ' over '}{_group(parts.get('den', ''))}"
     text = _joined(children)
     return f"sqrt({text})" if tag == "msqrt" else text
-
-
-def _fraction(element: Element, parts: dict[str, str]) -> str:
-    has_bar = _property(element, "type", "bar") != "noBar" and element.get("linethickness", "1")[:1] != "0"
-    return f"{_group(parts['num'])}{'/' if has_bar else ' over '}{_group(parts.get('den', ''))}"
 
 
 def _with_scripts(tag: str, element: Element, parts: dict[str, str]) -> str:

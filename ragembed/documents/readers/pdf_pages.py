@@ -211,18 +211,14 @@ def upright(lines: list[list[Word]], width: float, height: float) -> None:
         return
     for line in lines:
         for word in line:
-            left, top, right, bottom = word.left, word.top, word.right, word.bottom
-            if direction == 1:
-                word.left, word.top, word.right, word.bottom = height - bottom, left, height - top, right
-            elif direction == 2:
-                word.left, word.top, word.right, word.bottom = (
-                    width - right,
-                    height - bottom,
-                    width - left,
-                    height - top,
-                )
-            else:
-                word.left, word.top, word.right, word.bottom = top, width - right, bottom, width - left
+            across, down = (word.left, word.right), (word.top, word.bottom)
+            if direction != 3:
+                down = height - down[1], height - down[0]
+            if direction != 1:
+                across = width - across[1], width - across[0]
+            if direction != 2:
+                across, down = down, across
+            (word.left, word.right), (word.top, word.bottom) = across, down
         line.sort(key=lambda word: word.left)
     lines.sort(key=lambda line: (round(line[0].top), line[0].left))
 
