@@ -35,7 +35,7 @@ from ragembed.documents.normalisation import normalise, normalised_length
 from ragembed.errors import ConfigError, DocumentError
 from ragembed.types import Spans
 
-VERSION = 4
+VERSION = 5
 """Version of the chunks. It increases when the chunks of the same document change."""
 MOST_HEADINGS, LONGEST_HEADING = 16, 1_000
 """Number of headings above a text, and characters of each, that are kept. Documents for people have fewer."""

@@ -18,6 +18,23 @@ PLAIN = re.compile(r"[+\-−–]?(?:\d[\d.,]*|[^\W\d]+)['′*]*[+\-−–]?|[^\w
 ORDINALS = frozenset("aeoªº")
 
 
+SYMBOL_FONT = "Symbol"
+_SYMBOLS = dict(
+    zip(
+        (*range(0x22, 0x7F), *range(0xA1, 0xE5), *range(0xF1, 0xF3)),
+        "∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
+        "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™〉∫",
+        strict=True,
+    )
+)
+_SYMBOLS |= {0xF000 + code: sign for code, sign in _SYMBOLS.items()}
+
+
+def symbols(text: str) -> str:
+    """Return text in the font Symbol, whose codes are those of other characters, in Unicode."""
+    return text.translate(_SYMBOLS)
+
+
 def scripts(text: str) -> str:
     """Replace the marks around raised and lowered text: ``10^6``, ``x^(n+1)``, ``H2O``, ``1st``, ``3 1/2``, ``10_2``.
 
