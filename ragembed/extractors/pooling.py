@@ -39,7 +39,7 @@ def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, p
     if pooling == "after-prompt":
         return np.asarray(window & (np.arange(kinds.shape[1]) >= prompt_tokens))
     if pooling == "cls":
-        chosen[rows, first_token(window)] = True
+        chosen[rows, np.argmax(window, axis=1)] = True
         return chosen
     if pooling == "last":
         chosen[rows, last_token(present)] = present.any(axis=1)
@@ -51,11 +51,6 @@ def base_weights(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, pr
     """Return the weights of tokens in the mean of a window: 0 or 1, or the position from 1 for ``weighted``."""
     base = pooled_tokens(kinds, pooling, special_tokens, prompt_tokens).astype(np.float32)
     return base * np.arange(1, kinds.shape[1] + 1, dtype=np.float32) if pooling == "weighted" else base
-
-
-def first_token(mask: Bools) -> NDArray[np.int64]:
-    """Return the position of the first token in each row of ``mask``, shape ``(batch, tokens)``; 0 in an empty row."""
-    return np.asarray(np.argmax(mask, axis=1))
 
 
 def last_token(mask: Bools) -> NDArray[np.int64]:

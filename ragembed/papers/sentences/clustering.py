@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,7 +55,9 @@ def clustering_accuracy(
     accuracies = []
     # Several runs at once with one thread each are faster than one run with several threads, which wait for each other
     # after every step: on a busy processor, by a factor of 7.
-    pool = ThreadPoolExecutor(min(processors(), at_least(runs, 1, "runs")), initializer=_use_one_thread)
+    # OpenMP has one thread for each region that a thread of the pool starts.
+    one_thread = partial(threadpool_limits, limits=1, user_api="openmp")
+    pool = ThreadPoolExecutor(min(processors(), at_least(runs, 1, "runs")), initializer=one_thread)
     with pool, threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
         # k-means warns if it finds fewer clusters than requested.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -63,11 +66,6 @@ def clustering_accuracy(
             if advance is not None:
                 advance(1)
     return ClusteringScore(float(np.mean(accuracies)), tuple(accuracies))
-
-
-def _use_one_thread() -> None:
-    """Limit OpenMP to one thread for each region that the calling thread starts."""
-    threadpool_limits(limits=1, user_api="openmp")
 
 
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:

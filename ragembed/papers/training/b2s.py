@@ -71,7 +71,13 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
     with checkpoints.locked():
         require_folder(request.out)
-        if checkpoints.begin(_plan(request, embedder)):
+        plan = {
+            "method": "b2s",
+            "settings": asdict(request.settings),
+            "corpus": file_sha256(request.corpus),
+            "encoder": dict(embedder.extractor.config),
+        }
+        if checkpoints.begin(plan):
             progress.note(f"resuming the training in {request.out}")
         contexts = _contexts(embedder, words, checkpoints, progress)
         vectors, losses = _train(contexts, words, request.settings, checkpoints, progress)
@@ -264,16 +270,6 @@ def write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
         for word, vector in zip(words, vectors.astype("<f4"), strict=True):
             stream.write(word.encode() + b" " + vector.tobytes() + b"\n")
     publish(temporary, file)
-
-
-def _plan(request: B2sRequest, embedder: Embedder) -> dict[str, Any]:
-    """Return what determines the result."""
-    return {
-        "method": "b2s",
-        "settings": asdict(request.settings),
-        "corpus": file_sha256(request.corpus),
-        "encoder": dict(embedder.extractor.config),
-    }
 
 
 def _report(request: B2sRequest, embedder: Embedder, words: CorpusWords, losses: Sequence[float]) -> dict[str, Any]:

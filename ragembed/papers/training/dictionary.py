@@ -111,22 +111,11 @@ def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
     """
     if not paths:
         raise DictionaryError("no dictionary: expected at least one file or folder")
-    return merge(sense for path in paths for sense in _non_empty(path))
-
-
-def _non_empty(path: Path) -> Iterator[Sense]:
-    """Yield the senses of a path. Raises :class:`DictionaryError` if there are none."""
-    empty = True
-    for sense in _senses(path):
-        empty = False
-        yield sense
-    if empty:
-        hint = (
-            f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
-            if path.suffix.lower() in (".md", ".markdown")
-            else ""
-        )
-        raise DictionaryError(f"{path} has no entry{hint}")
+    senses = {path: list(_senses(path)) for path in paths}
+    if empty := next((path for path, found in senses.items() if not found), None):
+        hint = f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
+        raise DictionaryError(f"{empty} has no entry{hint if empty.suffix.lower() in ('.md', '.markdown') else ''}")
+    return merge(sense for found in senses.values() for sense in found)
 
 
 def _senses(path: Path) -> Iterator[Sense]:

@@ -130,7 +130,9 @@ def read_dictd(index: Path) -> Iterator[Sense]:
             )
         entry = fields[3] if len(fields) == 4 else fields[0]
         article = articles[offset : offset + length].decode("utf-8", "replace")
-        yield Sense(entry, _without_headword(article, entry), origin)
+        first, _, rest = article.strip().partition("\n")
+        repeats = rest.strip() and first.strip().lower().startswith(entry.strip().lower())
+        yield Sense(entry, rest if repeats else article, origin)
 
 
 def read_packed(plain: Path, suffix: str = ".dz") -> bytes:
@@ -153,11 +155,6 @@ def _base64_number(text: str, origin: str) -> int:
             raise DictionaryError(f"{origin}: {text!r} is not a number in the base 64 of dictd")
         value = 64 * value + _DIGITS[digit]
     return value
-
-
-def _without_headword(article: str, entry: str) -> str:
-    first, _, rest = article.strip().partition("\n")
-    return rest if rest.strip() and first.strip().lower().startswith(entry.strip().lower()) else article
 
 
 _PLAIN, _MARKED_UP = "mlw", "ghx"
