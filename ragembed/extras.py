@@ -26,6 +26,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "openvino": ("openvino", "cpu"),
     "openTSNE": ("openTSNE", "papers"),
     "peft": ("peft", "torch"),
+    "ppt2pptx": ("ppt2pptx", "documents"),
     "pytesseract": ("pytesseract", "documents"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "papers"),

@@ -59,11 +59,10 @@ def kind_of(name: str) -> str | None:
 
 
 def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:
-    """Return the keys of a file's lines in order, as uint64 of shape ``(n,)``.
+    """Return the keys of the lines of a file's chunks in order, as uint64 of shape ``(n,)``.
 
-    ``texts`` are the texts of the file's chunks. In source code, only comments have keys. Consecutive lines without a
-    key become one number below 1,024: their total number of characters, capped at 1,023. Lines without a word are
-    ignored.
+    In source code, only comments have keys. Consecutive lines without one become their number of characters, below
+    1,024.
     """
     if kind is None:
         return np.zeros(0, dtype=np.uint64)
@@ -133,12 +132,8 @@ BoilerplateCounts = Mapping[str, Mapping[int, int]]
 def find(files: Iterable[FileLines]) -> BoilerplateCounts:
     """Return the boilerplate lines of ``files``. Files with the same content count once.
 
-    The result is the largest set of lines that meet two conditions. Each line occurs in at least ``LEAST_FILES`` files
-    and in at least the share ``LEAST_SHARE`` of the files of its kind (``LEAST_SHARE_OF_CODE`` for code). In these
-    files, the line is part of a run of lines from the set with ``LEAST_RUN`` characters or more.
-
-    Files longer than ``LONG_FILE`` are not counted if more than ``MOST_OF_FILE`` of their text is in such runs, because
-    several versions of one text are not boilerplate.
+    The result is the largest set of lines that occur often enough, each time in a run of lines from the set with
+    ``LEAST_RUN`` characters. Nearly equal long files are left out: versions of one text are not boilerplate.
     """
     by_kind: dict[str, dict[str, LineKeys]] = {}
     for file in files:
@@ -163,12 +158,10 @@ def _find_in(files: Sequence[LineKeys], share: float) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The lines of several files as arrays with one entry per line.
+    """The lines of several files as arrays with one entry per line, or per run of lines that are not frequent.
 
-    ``distinct`` holds the keys that occur often enough to be boilerplate, ascending. ``number`` is the index of each
-    line's key in ``distinct``, or -1 if the key is not in it. Consecutive lines with -1 are merged into one entry.
-    ``file`` is the number of each line's file, and ``sizes`` its number of characters. An entry without a key precedes
-    the first file and follows each file, so no run crosses the border between two files.
+    ``distinct`` has the frequent keys, ascending, and ``number`` the place of each line's key there, or -1. An entry
+    without a key follows each file, so no run crosses the border between two files.
     """
 
     distinct: LineKeys
@@ -190,11 +183,7 @@ class _Lines:
         return cls(distinct, number[first], file[first], np.add.reduceat(sizes, first))
 
     def repeated(self, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the number of files in which each distinct key is boilerplate, and a mask of the boilerplate lines.
-
-        Starts with all lines that have a key. Repeatedly removes the lines that occur in less than ``share`` of the
-        files or in a run that is too short, until nothing changes.
-        """
+        """Return in how many files each distinct key is boilerplate, and a mask of the boilerplate lines."""
         least = max(LEAST_FILES, share * (self.file[-1] + 1))
         left = self.number >= 0
         while True:
@@ -262,14 +251,10 @@ class Stripper:
                 kept += [line for line, _, _ in run]
                 continue
             removed += len(keyed)
-            kept += [line for line, parsed, _ in run if parsed is None and _is_kept(line, kind)]
+            if kind not in _CODE:  # a rule in prose is kept, a comment marker is not
+                kept += [line for line, parsed, _ in run if parsed is None and line.strip()]
             self.seen.update(((kind, parsed.key), line.strip()) for line, parsed in keyed)
         if not removed:
             return None
         left = "\n".join(kept).strip("\n")
         return left if any(character.isalnum() for character in left) else ""
-
-
-def _is_kept(line: str, kind: str) -> bool:
-    """Return whether a wordless line inside a removed run is kept: a rule in prose is, a comment marker is not."""
-    return bool(line.strip()) and kind not in _CODE

@@ -35,7 +35,7 @@ from ragembed.documents.normalisation import normalise, normalised_length
 from ragembed.errors import ConfigError, DocumentError
 from ragembed.types import Spans
 
-VERSION = 4
+VERSION = 5
 """Version of the chunks. It increases when the chunks of the same document change."""
 MOST_HEADINGS, LONGEST_HEADING = 16, 1_000
 """Number of headings above a text, and characters of each, that are kept. Documents for people have fewer."""
@@ -56,11 +56,7 @@ SMALL_SHARE = 4
 
 @dataclass(frozen=True)
 class ChunkingConfig:
-    """Limits of chunks, in tokens.
-
-    ``max_tokens`` is the maximum for a chunk's embedded text. ``overlap`` is the number of tokens that a chunk repeats
-    from the end of the previous chunk.
-    """
+    """Limits in tokens: of a chunk's embedded text, and of what it repeats from the end of the previous chunk."""
 
     max_tokens: int
     overlap: int = 0
@@ -96,12 +92,10 @@ class Chunker:
         return _Split(self.config, self.offsets, _with_usual_headings(document)).chunks()
 
     def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
-        """Yield the chunks of all documents, the same as :meth:`split` returns for each.
+        """Yield the chunks of all documents, the same as :meth:`split` returns for each, but faster for short ones.
 
-        Short documents, such as the rows of a table, are tokenised together, which is faster.
-
-        Raises :class:`DocumentError` if the normalised texts are more than ``LARGEST_GROWTH`` times longer. Each
-        character can become 18, and a model takes a kilobyte for each.
+        Texts that normalising makes more than ``LARGEST_GROWTH`` times longer are a :class:`DocumentError`: a model
+        takes a kilobyte for each character.
         """
         for group in batches(_measured(documents), lambda measured: measured[1], BATCH_CHARACTERS):
             chunker = self.knowing(text for document, _ in group for text in short_texts(document))
@@ -292,7 +286,11 @@ class _Split:
 
     def chunks(self) -> list[Chunk]:
         """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
-        pending = self._source_drafts() if self.document.is_source else self._prose_drafts()
+        pending = (
+            self._source_drafts()
+            if self.document.is_source
+            else [draft for unit in self._units() for draft in self._drafts(unit)]
+        )
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
@@ -309,15 +307,8 @@ class _Split:
         places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
 
-    def _prose_drafts(self) -> list[_Draft]:
-        return [draft for unit in self._units() for draft in self._drafts(unit)]
-
     def _source_drafts(self) -> list[_Draft]:
-        """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours.
-
-        Some room is left for the headings of the classes. The signature of a function is in its text, or above a part
-        of it if there is room.
-        """
+        """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours."""
         context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
         budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
         return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)

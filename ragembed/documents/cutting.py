@@ -214,10 +214,6 @@ def _leads_in(text: str, tokens: TokenMap, group: list[Atom], atom: Atom, limit:
     return announces and together <= limit and tokens.count(group[-1].start, atom.start) < limit // 4
 
 
-def _breaks(pattern: re.Pattern[str], text: str, start: int, end: int) -> list[int]:
-    return [match.end() for match in pattern.finditer(text, start, end) if match.end() < end]
-
-
 BREAKS: dict[BlockKind, tuple[re.Pattern[str], ...]] = {
     "text": (PARAGRAPH_BREAK, NEW_SENTENCE_LINE_BREAK, SENTENCE_BREAK),
     "heading": (PARAGRAPH_BREAK, LINE_BREAK, SENTENCE_BREAK),
@@ -229,8 +225,8 @@ BREAKS: dict[BlockKind, tuple[re.Pattern[str], ...]] = {
 def _break_atom(text: str, tokens: TokenMap, atom: Atom, room: int) -> list[Atom]:
     """Break ``atom`` with the first remaining pattern that matches, otherwise at the token where ``room`` is full."""
     for level, pattern in enumerate(BREAKS[atom.kind][atom.level :], atom.level + 1):
-        cuts = _breaks(pattern, text, atom.start, atom.end)
-        if cuts:
+        ends = (match.end() for match in pattern.finditer(text, atom.start, atom.end))
+        if cuts := [end for end in ends if end < atom.end]:
             edges = [atom.start, *cuts, atom.end]
             return [Atom(a, b, atom.kind, level) for a, b in pairwise(edges)]
     cut = _token_cut(text, tokens, atom, room)

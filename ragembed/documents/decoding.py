@@ -66,14 +66,10 @@ def decode(data: bytes) -> Decoded:
 
 
 def declared_text(data: bytes, charset: str) -> str | None:
-    """Decode ``data``, which declares the character set ``charset``. Return None if that is unknown or wrong.
-
-    UTF-8 that is declared as something else counts as wrong, because other character sets accept it too. As in
-    browsers, a character set is replaced by the larger one that contains it.
-    """
+    """Decode ``data`` with its declared character set, as browsers do; None if it is unknown or wrong, as for UTF-8."""
     try:
         name = codecs.lookup(charset).name
-        if name in _NOT_FOR_TEXTS or (not data.isascii() and not name.startswith("utf") and _is_utf8(data)):
+        if name in _NOT_FOR_TEXTS or (not data.isascii() and not name.startswith("utf") and _is_utf8(data, final=True)):
             return None
         text = data.decode(_WIDER_IN_BROWSERS.get(name, name))
     except (LookupError, ValueError):
@@ -93,7 +89,7 @@ def is_binary(sample: bytes) -> bool:
     if b"\0" in sample:
         return _utf16_without_bom(sample) is None
     controls = 1 - len(sample.translate(None, _CONTROL_BYTES)) / len(sample)
-    return controls > 0.05 and (controls > 0.3 or not _starts_as_utf8(sample))
+    return controls > 0.05 and (controls > 0.3 or not _is_utf8(sample, final=False))
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
@@ -122,17 +118,10 @@ def _with_plain_newlines(text: str) -> str:
     return text.replace("\r", " " if "\n" in text else "\n")
 
 
-def _is_utf8(data: bytes) -> bool:
+def _is_utf8(data: bytes, *, final: bool) -> bool:
+    """Return whether data is valid UTF-8, or if not ``final``, the start of it."""
     try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _starts_as_utf8(sample: bytes) -> bool:
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample, final=False)
+        codecs.getincrementaldecoder("utf-8")().decode(data, final)
     except UnicodeDecodeError:
         return False
     return True
@@ -148,18 +137,15 @@ def _utf16_without_bom(data: bytes) -> str | None:
     little, big = sample[1::2].count(0), sample[::2].count(0)
     nuls, codec = (little, "utf-16-le") if little >= big else (big, "utf-16-be")
     # Few NULs in a short sample, or among ASCII, mean a binary file. A longer text is judged by its characters below.
-    if units < 2 or (nuls < units / 2 and (units < 16 or _starts_as_utf8(sample))):
+    if units < 2 or (nuls < units / 2 and (units < 16 or _is_utf8(sample, final=False))):
         return None
     try:
         text = codecs.getincrementaldecoder(codec)().decode(sample, final=False)
     except UnicodeDecodeError:
         return None
-    usual = sum(map(_is_usual, text))
-    return codec if usual >= 0.95 * len(text) and not any(map(_is_impossible, text)) else None
-
-
-def _is_impossible(char: str) -> bool:
-    return char not in "\t\n\v\f\r\x1b" and unicodedata.category(char) in ("Cc", "Cn", "Co")
+    if any(unicodedata.category(char) in ("Cc", "Cn", "Co") for char in text if char not in "\t\n\v\f\r\x1b"):
+        return None
+    return codec if sum(map(_is_usual, text)) >= 0.95 * len(text) else None
 
 
 @lru_cache(maxsize=4096)
@@ -182,21 +168,16 @@ def _can_encode(char: str, codec: str) -> bool:
 
 
 def _legacy_codec(data: bytes) -> str:
-    """Choose the codec for ``data``, which is not valid UTF-8."""
-    sample = b"\n".join(_scored_lines(data))
-    damaged = sample.decode("utf-8", "replace").count("\ufffd")
-    if sum(map(len, _MULTIBYTE_UTF8.findall(sample))) >= 5 * damaged:
-        return "utf-8"
-    codec, is_likely = most_likely(sample)
-    return codec if is_likely or 100 * damaged > len(data) else "utf-8"
-
-
-def _scored_lines(data: bytes) -> list[bytes]:
-    """Return the lines of ``data`` with non-ASCII bytes, up to about 64 KB."""
+    """Choose the codec for ``data``, which is not valid UTF-8, by about 64 KB of lines with bytes beyond ASCII."""
     lines, size = [], 0
     for match in _BEYOND_ASCII.finditer(data):
         lines.append(match[0])
         size += len(match[0])
         if size >= _SCORED_BYTES:
             break
-    return lines
+    sample = b"\n".join(lines)
+    damaged = sample.decode("utf-8", "replace").count("\ufffd")
+    if sum(map(len, _MULTIBYTE_UTF8.findall(sample))) >= 5 * damaged:
+        return "utf-8"
+    codec, is_likely = most_likely(sample)
+    return codec if is_likely or 100 * damaged > len(data) else "utf-8"

@@ -30,10 +30,9 @@ _NEVER_READ = frozenset({".git", ".hg", ".svn", ".ragembed", "node_modules", "__
 class DiscoveryOptions:
     """Options that select the files below a root.
 
-    ``exclude`` and ``include`` are gitignore patterns relative to the root. If there are ``include`` patterns, only
-    files that match one of them are read. ``max_bytes`` is the maximum size of a file. With ``hidden``, files and
-    folders whose names start with a dot are read too. Files with one of the ``binary_suffixes`` are read although they
-    are not text.
+    ``exclude`` and ``include`` are gitignore patterns relative to the root; with ``include``, no other file is read.
+    With ``hidden``, names that start with a dot are too, and ``binary_suffixes`` are those of formats that are not
+    text.
     """
 
     exclude: tuple[str, ...] = ()
@@ -53,11 +52,8 @@ class DiscoveryOptions:
 class FileCandidate:
     """A file below ``root``, or a folder that the walk does not enter.
 
-    ``path`` starts with ``root`` as you gave it. If the root is a file, the two are equal. ``skipped`` is None if the
-    file is read; otherwise it is the reason, in words. ``size`` is in bytes. ``size`` and ``mtime_ns`` are 0 if the
-    file's status cannot be read. ``mtime_ns`` is None if nothing distinguishes one version of the file from the next;
-    for a URL, see :class:`ragembed.documents.remote.RemoteStatus`. ``ignored`` is true if a rule excludes the file.
-    ``unseen`` is true if the file or folder cannot be accessed now, so its state is unknown.
+    ``skipped`` is the reason why the file is not read, or None; ``ignored`` is true if that is a rule, and ``unseen``
+    if the file cannot be accessed now. ``mtime_ns`` is None if nothing tells versions of the file apart.
     """
 
     path: Place
@@ -97,13 +93,9 @@ def discover(
 ) -> Iterator[FileCandidate]:
     """Yield every file below ``paths``, in the order of ``paths`` and sorted by name below each.
 
-    The given paths themselves are followed even if they are links, hidden, ignored or generated. A given file is
-    skipped only if it is too large or binary. If one path lies inside another, the files of the inner path are yielded
-    once, with this path as their root. Folders that a rule excludes are not entered, and are yielded only with
-    ``pruned``. Folders that cannot be read are always yielded.
-
-    Before the first file, :class:`ConfigError` says which path cannot be reached, which glob is no valid pattern, or
-    which ignore file above a root cannot be read.
+    The given paths are read even if they are links, hidden, ignored or generated, and a path inside another is a root
+    of its own. Folders that a rule excludes are yielded only with ``pruned``. :class:`ConfigError` comes before the
+    first file.
     """
     walks = _walks(paths, options or DiscoveryOptions())
     return (
@@ -136,11 +128,7 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
 
 
 def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) -> Callable[[Path], Path | None]:
-    """Return a function that finds the rule-excluded file or folder that is, or contains, an existing path.
-
-    The function returns None if no rule excludes the path, or if the path is below none of ``paths``. It reads each
-    ignore file when it is called, except those above the roots.
-    """
+    """Return a function that finds the rule-excluded file or folder that is, or contains, an existing path, or None."""
     walks = _walks(paths, options or DiscoveryOptions())
 
     def excluded(path: Path) -> Path | None:
@@ -153,11 +141,7 @@ def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) 
 
 
 def member_rules(options: DiscoveryOptions) -> Callable[[str], bool]:
-    """Return the function that says whether a member of an archive or mail is ignored, from its path in there.
-
-    The rules are those of the command line and those for hidden files. A member whose archive matches an ``include``
-    pattern is below a folder that matches it, so these patterns do not apply again.
-    """
+    """Return the function that says whether ``--exclude`` or a hidden name ignores a member of an archive or mail."""
     exclude = command_line_rules("--exclude", options.exclude)
 
     def ignores(path: str) -> bool:

@@ -111,11 +111,7 @@ class IgnoreScope:
         return None
 
     def enter(self, folder: Place, relative: str, names: Iterable[str]) -> IgnoreScope:
-        """Return the scope for the entries ``names`` of ``folder``, whose path below the walk's root is ``relative``.
-
-        As in git, only its own git rules apply to a nested repository. An ignore file that cannot be read raises
-        :class:`ConfigError`.
-        """
+        """Return the scope for the entries ``names`` of a folder; a nested repository has only its own git rules."""
         below = f"{relative}/" if relative else ""
         held = {".git", ".gitignore", ".ragembedignore"}.intersection(names)
         git = (_repository_rules(folder, below=below),) if ".git" in held and relative else self.git

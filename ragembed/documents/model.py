@@ -17,11 +17,9 @@ BlockKind = Literal["text", "heading", "code", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a document's text that is best kept together.
+    """A part of a text, ``text[start:end]``, that is best kept together; only white space lies between blocks.
 
-    ``start`` and ``end`` are character offsets into :attr:`ParsedDocument.text` (``end`` exclusive). Blocks are sorted
-    and do not overlap. Only white space lies between them. ``headings`` is the path of headings above the block,
-    outermost first. For a heading block, the last entry is the heading itself.
+    ``headings`` is the path of headings above it, outermost first. For a heading block, the last one is itself.
     """
 
     start: int
@@ -32,14 +30,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    r"""The text of one document with its structure and its position in the file.
+    """The text of one document with its structure and its position in the file.
 
-    ``line_numbers[i]`` is the 1-based line of the file from which line ``i`` of ``text`` came (``\n`` ends a line).
-    None means ``1, 2, 3, …``: the text is the unchanged text of the file. If a reader built the text, the line number
-    of the blank line after a block is the line where the block ends in the file. ``page_numbers[i]`` is the page (or
-    slide) of line ``i`` for formats without lines. It is empty if the format has neither lines nor pages. ``metadata``
-    holds only JSON values. ``is_source`` marks source code that is split at its definitions: its
-    headings are signatures, which the text below them contains.
+    ``line_numbers`` has the line of the file for each line of ``text``, None if they are the same, and for a blank line
+    that where the block above ends. ``page_numbers`` has pages instead, and is empty for formats without both. The
+    headings of a source are signatures that its text contains.
     """
 
     text: str
@@ -53,13 +48,10 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file inside a container.
+    """A file inside a container, with its path, and its unpacked and packed size as declared.
 
-    ``name`` is a relative path with ``/``, or a file name. ``size`` is the unpacked size in bytes that the container
-    declares, and ``packed`` the packed size, if it is known. ``load`` returns the content, or the documents if only the
-    reader of the container can read the member. It may raise :class:`~ragembed.errors.DocumentError`. Call it before
-    the reader of the container continues. ``metadata`` is added to that of the documents. ``refused`` is the reason why
-    the member must not be read, if there is one.
+    ``load`` returns the content, or the documents that only the container's reader can read; call it before that
+    continues. ``refused`` is a reason not to read it.
     """
 
     name: str

@@ -27,6 +27,11 @@ _KEPT = (
     "\uff01-\uff03\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff3f\uff5b\uff5d\uff5f-\uff65"
 )
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
+_RAISED, _LOWERED = (
+    re.compile(r"(?<=\d)(?=[\xb2\xb3\xb9\u2070\u2074-\u207b])"),
+    re.compile(r"(?<=\d)(?=[\u2080-\u208b])"),
+)
+"""The end of a number with an exponent or an index, which NFKC would make more digits of it."""
 _RUN = re.compile(f"[\x00-\x7f]?[^\x00-\x7f{_KEPT}]+")
 """Characters that may change, with the ASCII letter before them, which a combining mark would change."""
 
@@ -51,12 +56,12 @@ LineForms = Mapping[str, list[tuple[int, int]]]
 def normalise(text: str) -> str:
     r"""Return ``text`` in Unicode's form NFKC, without soft hyphens and other invisible characters.
 
-    Ligatures become letters, and no-break spaces become spaces. Punctuation, free-standing accents, fractions and
-    trademark signs do not change. The number of lines stays the same.
+    Ligatures become letters, and an exponent stays apart from its number. Punctuation, free-standing accents, fractions
+    and trademark signs do not change. The number of lines stays the same.
 
     >>> from ragembed.documents.normalisation import normalise
-    >>> normalise("Uni\ufb01ed Daten\u00adschutz")
-    'Unified Datenschutz'
+    >>> normalise("Uni\ufb01ed Daten\u00adschutz, 10\u2076 m\u00b2")
+    'Unified Datenschutz, 10^6 m2'
     """
     return text if text.isascii() else _RUN.sub(lambda run: _normal(run[0]), text)
 
@@ -69,7 +74,7 @@ def normalised_length(text: str) -> int:
 
 
 def _normal(run: str) -> str:
-    text = _INVISIBLE.sub("", run)
+    text = _LOWERED.sub("_", _RAISED.sub("^", _INVISIBLE.sub("", run)))
     if len(text) <= _MOST_MARKS:
         return unicodedata.normalize("NFKC", text)
     classes = bytes(map(unicodedata.combining, text.translate(_NEW_MARKS)))
@@ -126,9 +131,7 @@ def line_end_words(texts: Iterable[str]) -> Words | None:
 def join_line_ends(text: str, words: Words | None) -> str:
     """Join words that are hyphenated at the end of a line. A joined word stays on the line where it begins.
 
-    A word is joined at a soft hyphen, if the whole word is one of ``words``, or if neither half is. Otherwise the
-    hyphen may belong to a compound such as "well-known". ``words`` is the result of :func:`line_end_words`. It holds
-    the words of one file, so the searched text of a file does not depend on other files or on the order of indexing.
+    A word is joined at a soft hyphen, if the whole word is one of the file's ``words``, or if neither half is.
     """
     if words is None or not _is_divided(text):
         return text

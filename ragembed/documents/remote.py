@@ -35,10 +35,8 @@ _SECOND = 10**9
 class RemoteStatus:
     """The status of a file or folder, with the attribute names of :class:`os.stat_result`.
 
-    ``st_size`` is in bytes, or 0 if the driver does not report it. ``st_mtime_ns`` changes when the content changes. It
-    is the time of the last change in nanoseconds since 1970. If that time has no fraction of a second, the fraction is
-    derived from the version (ETag or hash). If only a version is known, ``st_mtime_ns`` is a negative number derived
-    from it. It is None if neither is known.
+    ``st_mtime_ns`` changes when the content changes: a time, completed or replaced by a number from the version (ETag
+    or hash), or None if both are unknown.
     """
 
     st_mode: int

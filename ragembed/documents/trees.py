@@ -27,11 +27,7 @@ Status = os.stat_result | remote.RemoteStatus
 
 @dataclass(frozen=True, slots=True)
 class LocalEntry:
-    """An entry of a local folder.
-
-    :meth:`lstat` uses the path. If a link replaces the folder in the meantime, the status can be that of a file outside
-    the tree, but such a file is never opened.
-    """
+    """An entry of a local folder. Its status can be that of a file outside, if a link replaces the folder meanwhile."""
 
     name: str
     folder: Path

@@ -49,11 +49,7 @@ class JudgedQueries:
 
 
 def read_qrels(path: Path) -> JudgedQueries:
-    """Read relevance judgements from TREC qrels, a BEIR table or JSON Lines; the format is detected.
-
-    TREC qrels have four columns separated by spaces: query, an ignored number, document, gain. A BEIR table is a TSV
-    file with the header ``query-id``, ``corpus-id``, ``score``. JSON Lines are read with :func:`read_judged_queries`.
-    """
+    """Read judgements from TREC qrels, a BEIR table or JSON Lines (:func:`read_judged_queries`), which is detected."""
     if is_json_lines(path):
         return read_judged_queries(path)
     relevance: dict[str, dict[str, int]] = {}
@@ -187,11 +183,7 @@ class RetrievalCollection:
 
 
 def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> RetrievalCollection:
-    """Read a BEIR folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
-
-    The queries are in the order of their first judgement. ``limit`` keeps only the first documents and their
-    judgements.
-    """
+    """Read a BEIR folder, with the queries in the order of their judgements; ``limit`` keeps the first documents."""
     if limit is not None:
         at_least(limit, 1, "limit")
     corpus = folder / "corpus.jsonl"

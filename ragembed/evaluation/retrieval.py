@@ -26,11 +26,7 @@ Measure: TypeAlias = Callable[[Sequence[str], Relevance], float]
 
 
 def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return nDCG@k of one query (trec_eval: ``ndcg_cut``).
-
-    The gain of a document is its relevance, and the discount is log2(rank + 1). The ideal ranking contains all relevant
-    documents of the query.
-    """
+    """Return nDCG@k of one query (trec_eval: ``ndcg_cut``), with the discount log2(rank + 1) and linear gains."""
     _check(ranking, k)
     ideal = _dcg(sorted((max(gain, 0) for gain in relevance.values()), reverse=True)[:k])
     return _dcg([max(relevance.get(name, 0), 0) for name in ranking[:k]]) / ideal if ideal else 0.0
@@ -66,11 +62,7 @@ def success(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
 
 
 def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | None = None) -> float:
-    """Return the mean of the precisions at the ranks of the relevant documents of one query.
-
-    The mean over queries is MAP (trec_eval: ``map``, or ``map_cut`` with a cut-off). A relevant document outside of the
-    ranking or the cut-off counts as 0, so use long rankings: 1,000 documents are usual.
-    """
+    """Return the mean of the precisions at the ranks of all relevant documents (trec_eval: ``map``, ``map_cut``)."""
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
     ranks = [rank for rank, name in enumerate(ranking[:k], 1) if name in relevant]
@@ -138,11 +130,7 @@ def score_rankings(
     relevance: Mapping[str, Relevance],
     measures: Mapping[str, Measure] = MEASURES,
 ) -> RetrievalScore:
-    """Score rankings, document ids by query, against relevance judgements, gains by query and document id.
-
-    All queries in ``relevance`` are scored, as with the option ``-c`` of trec_eval: a query without a ranking counts as
-    0. Rankings of other queries are ignored.
-    """
+    """Score rankings against judgements; as with ``-c`` of trec_eval, a judged query without a ranking counts as 0."""
     if not relevance:
         raise ConfigError("relevance has no query: expected at least one")
     values = {
@@ -183,10 +171,8 @@ class PairedBootstrap:
 def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PairedBootstrap:
     """Estimate the mean difference of two systems on the same queries, with a 95 % interval and a p-value.
 
-    The queries are resampled with replacement. The interval is the percentile interval of the resampled means. For the
-    p-value, the resampled means are shifted to a mean of 0; it is the share of them that are at least as far from 0 as
-    the observed difference (Efron & Tibshirani 1993, section 16.4). The observed difference counts as one resample, so
-    the p-value is never 0.
+    The interval is the percentile interval of resampled means; for the p-value, they are shifted to a mean of 0 (Efron
+    & Tibshirani 1993, section 16.4). The observed difference counts as one resample.
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))
@@ -213,11 +199,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The means of two systems in one measure, ``second - first`` with its 95 % interval, and a p-value.
-
-    All but the two-sided p-value, from :func:`paired_randomisation`, are in per cent. The interval is from
-    :func:`paired_bootstrap`.
-    """
+    """Two means in per cent, ``second - first`` with its 95 % interval, and the two-sided p-value of no difference."""
 
     first: float
     second: float
@@ -251,10 +233,9 @@ def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, 
 def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: int = 0) -> float:
     """Return the two-sided p-value of Fisher's paired randomisation test.
 
-    If the systems do not differ, the two values of each query can be exchanged. The test exchanges the values of each
-    query with probability 1/2. The p-value is the share of exchanges whose mean difference is at least as far from 0 as
-    the observed one (Smucker, Allan & Carterette 2007, section 2.1). The observed difference counts as one exchange, so
-    the p-value is never 0. If there are at most ``draws`` possible exchanges, all of them are computed instead.
+    It is the share of random exchanges of the two values of each query whose mean difference is at least as far from 0
+    as the observed one (Smucker, Allan & Carterette 2007, section 2.1); of all exchanges if there are at most
+    ``draws``.
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))

@@ -19,11 +19,10 @@ Ranking: TypeAlias = Sequence[tuple[str, float]]
 
 
 def read_run(path: Path) -> dict[str, list[str]]:
-    """Read a run, the ranking of each query; the format is detected.
+    """Read a run, the ranking of each query, from a TREC run or JSON Lines; the format is detected.
 
-    A TREC run has six columns separated by spaces: query, ``Q0``, document, rank, score, name of the run. In JSON
-    Lines, each object has the ``_id`` of a query and its ``ranking``: a list of document ids, best first, or an object
-    with the score of each id. Documents are ordered as in :func:`by_score`; the ranks in a TREC run are ignored.
+    JSON objects have the ``_id`` of a query and its ``ranking``: ids, best first, or the score of each id, which are
+    ordered as in :func:`by_score`.
     """
     return _read_json_lines(path) if is_json_lines(path) else _read_trec(path)
 

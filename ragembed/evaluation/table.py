@@ -67,11 +67,7 @@ def labels(named: Sequence[Named]) -> list[str]:
 
 
 def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
-    """Return the column label of each configuration: its name and the settings that differ under that name.
-
-    Settings in ``without`` are left out. If all names are the same and the extractors differ, the extractor replaces
-    the name.
-    """
+    """Return the column label of each configuration: its name and the settings that differ, apart from ``without``."""
     one_name = len({one.name for one in named}) == 1
     found = []
     for one in named:
@@ -86,9 +82,7 @@ def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
 def text_table(results: Sequence[Result], score: str | None = None, width: int | None = None) -> str:
     """Return a text table with one column per embedding and collection, and the averages over collections.
 
-    ``score`` is the name of the score, by default the main score. Columns that do not fit into ``width`` characters
-    continue in a further block of lines. Cells are empty for combinations that were not evaluated, and "undefined" if
-    the measure is not defined for the vectors; so is their average.
+    Columns beyond ``width`` characters continue below. Combinations that were not evaluated are empty.
     """
     score = score or results[0].headline
     embeddings, collections = columns(results), list(dict.fromkeys(result.collection for result in results))
@@ -140,11 +134,7 @@ def _short(field: str, value: Any) -> str:
 
 
 def folded(lines: Sequence[Sequence[str]], headers: int, width: int | None) -> list[str]:
-    """Return :func:`aligned` rows; columns beyond ``width`` characters continue in a further block.
-
-    The first ``headers`` rows and the first column are repeated in each block. A cell is shortened if even one column
-    is too wide.
-    """
+    """Return :func:`aligned` rows; columns beyond ``width`` continue in a further block, below the same headers."""
     if width is None:
         return aligned(lines)
     most = max(1, (width - 2) // 2)

@@ -27,12 +27,10 @@ HEADLINE = "ndcg@10"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The result of a task for one configuration.
+    """The scores of a task for one configuration, as JSON values, and the name of the main one.
 
-    ``scores`` are JSON values by name, and ``headline`` is the name of the main one. Only for retrieval, ``by_query``
-    is the main score of each query in per cent, shape ``(q,)``, ``rankings`` the ranking of each query, and ``score``
-    all measures of each query. ``undefined`` says why the measure is not defined for the vectors; then the main score
-    is None.
+    Retrieval adds the main score of each query, the rankings, and all measures of each query. ``undefined`` says why a
+    measure is not defined for the vectors.
     """
 
     scores: Mapping[str, Any]
@@ -161,11 +159,7 @@ def evaluate(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Fit several configurations on the documents of a task, and yield each with its scores.
-
-    Configurations with the same model share forward passes. For symmetric tasks, set ``query_fit="shared"``.
-    ``progress`` has the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
-    """
+    """Fit configurations on the documents of a task, with shared forward passes, and yield each with its scores."""
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
     progress = progress or SilentProgress()
@@ -207,12 +201,10 @@ _BLOCK_CELLS = 1 << 24
 
 
 def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the scores and rows of the ``k`` documents with the largest inner product for each query, best first.
+    """Return scores and rows of the ``k`` documents with the largest inner product for each query, best first.
 
-    Both results have the shape ``(q, min(k, n))``. Documents with equal scores are in the order of their rows.
-    Candidates come from a float32 matrix product, block by block. Its rounding errors depend on the position of a row,
-    so all candidates within the error of the k-th are scored again in float64, one by one; equal vectors then have
-    equal scores.
+    Candidates come from a float32 product, whose errors depend on the position of a row; those near the k-th are scored
+    again in float64, so equal vectors have equal scores.
     """
     query_vectors, document_vectors = _single(queries, "queries"), _single(documents, "documents")
     if query_vectors.shape[1] != document_vectors.shape[1]:

@@ -74,11 +74,7 @@ class TokenMeans:
 
 
 class AvgTable(TokenTable):
-    """The fitted static vectors.
-
-    A token that the corpus does not contain has no vector if ``unseen`` is ``"skip"``. ``"mapped"`` maps its word
-    embedding (layer -1) into the space, by the affine map that fits the tokens of the corpus best (ridge regression).
-    """
+    """The fitted static vectors; ``unseen`` tokens have none, or a ridge regression maps their word embedding."""
 
     def __init__(self, vocabulary: int, dim: int, unseen: str) -> None:
         self.dim = dim

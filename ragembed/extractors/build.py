@@ -84,11 +84,7 @@ def build_extractor(
 ) -> Built:
     """Return the extractor for ``config``, not fitted; ``source`` makes its vectors if it is given.
 
-    ``device`` is as in :func:`choose_devices`; it is resolved when a model is first needed. A model that is not on this
-    machine is downloaded if ``download`` is true.
-
-    Raises :class:`ragembed.errors.ModelError` if the model or file is not found, and :class:`ConfigError` if the model
-    does not support the configuration.
+    ``device`` is as in :func:`choose_devices`, resolved on first use. A missing model is downloaded if ``download``.
     """
     if source is not None or is_external(config.model):
         return _external(config, source)

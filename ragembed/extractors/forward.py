@@ -215,9 +215,7 @@ class Replicas:
     def run(self, batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:
         """Compute ``layers`` of each batch and call ``take`` with both, in the order of ``batches``, in this thread.
 
-        With several devices, each has a thread, and at most two batches per device are in progress. An exception in the
-        model, in ``batches`` or in ``take`` ends the run: batches that have started are completed, the others are
-        dropped.
+        Each of several devices has a thread. After an exception, batches that have started are completed.
         """
         rest = iter(batches)
         first = list(islice(rest, len(self._loaders)))

@@ -40,10 +40,8 @@ _FEW_TEXTS_BATCH_TOKENS = 256
 class ContextualModel:
     """A model, its tokenizer, and the template of each side. A window of ``max_tokens`` includes the template.
 
-    Documents run through OpenVINO or PyTorch in ``dtype``, spread over the devices: ``"mixed"`` is bfloat16, and
-    float32 for few documents; ``"auto"`` is the faster of float32 and bfloat16. Queries, and few documents on request,
-    are computed in float32 and with NumPy if the model allows it, because a single query must not wait for the import
-    of a framework.
+    Documents run through OpenVINO or PyTorch in ``dtype``, over all devices. Queries and few documents run in float32,
+    with NumPy if possible, because a single query must not wait for the import of a framework.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, p
     if pooling == "after-prompt":
         return np.asarray(window & (np.arange(kinds.shape[1]) >= prompt_tokens))
     if pooling == "cls":
-        chosen[rows, first_token(window)] = True
+        chosen[rows, np.argmax(window, axis=1)] = True
         return chosen
     if pooling == "last":
         chosen[rows, last_token(present)] = present.any(axis=1)
@@ -48,18 +48,9 @@ def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, p
 
 
 def base_weights(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, prompt_tokens: int = 0) -> Floats:
-    """Return the weights of tokens in the mean of a window, float32, with the shape of ``kinds``.
-
-    They are 1 for each token that takes part, or its position from 1 for ``weighted``, and 0 for the others. The
-    parameters are those of :func:`pooled_tokens`.
-    """
+    """Return the weights of tokens in the mean of a window: 0 or 1, or the position from 1 for ``weighted``."""
     base = pooled_tokens(kinds, pooling, special_tokens, prompt_tokens).astype(np.float32)
     return base * np.arange(1, kinds.shape[1] + 1, dtype=np.float32) if pooling == "weighted" else base
-
-
-def first_token(mask: Bools) -> NDArray[np.int64]:
-    """Return the position of the first token in each row of ``mask``, shape ``(batch, tokens)``; 0 in an empty row."""
-    return np.asarray(np.argmax(mask, axis=1))
 
 
 def last_token(mask: Bools) -> NDArray[np.int64]:
@@ -95,11 +86,7 @@ class WeightedMean:
         self._weighted = _Sums(texts, dim) if share else None
 
     def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:
-        """Add windows.
-
-        ``texts``, shape ``(batch,)``, is the index of the text of each window. ``hidden`` has shape ``(batch, tokens,
-        d)``, ``base`` and ``weights`` have shape ``(batch, tokens)``.
-        """
+        """Add windows: the text of each, hidden states, and base weights and weights, ``(batch, tokens)``."""
         base = base * _UPSCALE
         if self._weighted is None:
             self._base.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
@@ -126,11 +113,7 @@ class WeightedMean:
 def mean_shares(
     base: Floats, weights: Floats, share: float, lengths: Sequence[int], by_length: bool = False
 ) -> NDArray[np.float64]:
-    """Return the factor of each token in :class:`WeightedMean`, float64, shape ``(n,)``.
-
-    ``base`` and ``weights``, shape ``(n,)``, belong to all tokens of some texts with ``lengths`` tokens each. The
-    shares of a text sum to 1, or to 0 if no token takes part. With ``by_length``, their sum can be another.
-    """
+    """Return the factor of each token in :class:`WeightedMean`, for the tokens of texts of ``lengths`` tokens each."""
     texts = np.repeat(np.arange(len(lengths)), lengths)
     uniform, number = _scaled_to_one(base, texts, len(lengths))
     if share == 0.0:
@@ -190,11 +173,7 @@ class Extremum:
 
 
 def extremum_shares(vectors: Floats, base: Floats, smallest: bool) -> NDArray[np.float64]:
-    """Return 1 for the token that has the extremum of a dimension and 0 for the others, shape ``(n, d)``.
-
-    ``vectors``, shape ``(n, d)``, and ``base``, shape ``(n,)``, belong to the tokens of one text. Tokens with a base
-    weight take part.
-    """
+    """Return 1 for the token, of those with a base weight, that has the extremum of a dimension, else 0."""
     chosen = np.zeros(vectors.shape)
     if base.any():
         values = np.where(base[:, None] > 0.0, -vectors if smallest else vectors, -np.inf)

@@ -81,11 +81,7 @@ TokenOrigin = Literal["text", "special", "template", "mask"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a text, or a special or template token around it.
-
-    ``start`` and ``end`` (exclusive) are character offsets in the text. They are None for a token that is not part of
-    the text; its ``text`` is then its name in the vocabulary.
-    """
+    """A token of a text with its character offsets, or one around the text, with its name and without offsets."""
 
     text: str
     start: int | None = None
@@ -95,11 +91,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenParts:
-    """The ``n`` token vectors of a text, multiplied by their shares of the mean.
-
-    A token that occurs in every window, such as a special token, has one row. The shares sum to less than 1 if no token
-    takes part in the vector or in one of two mixed vectors.
-    """
+    """The ``n`` token vectors of a text, multiplied by their shares of the mean; equal tokens have one row."""
 
     tokens: tuple[Token, ...]
     rows: Doubles  # float64, (n, d); they sum to the raw vector

@@ -44,11 +44,7 @@ class SharedFit:
             self._models.setdefault(_means_key(avg), avg.model)
 
     def gather(self, texts: Iterable[str], progress: Progress | None = None) -> int:
-        """Read ``texts`` and the corpora of the configurations once each; return the number of texts.
-
-        ``progress`` is called now and then with the number of texts read since the last call. Raises
-        :class:`ragembed.errors.ConfigError` if there is no text.
-        """
+        """Read ``texts`` and the corpora of the configurations once each; return the number of texts."""
         return self._gather(texts, lambda _: True, progress)
 
     def gather_texts(self, texts: Iterable[str]) -> int:

@@ -24,11 +24,9 @@ _TEXTS_PER_BLOCK = 1024
 
 
 class StaticExtractor(Extractor):
-    """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
+    """Encode texts as weighted means, or other power means (Rücklé et al. 2018), of the vectors of their tokens.
 
-    The token ids of ``tokenizer`` are those of ``table``. ``config`` has further settings that determine a raw vector,
-    such as the hash of the tokenizer. ``poolings`` are the parts of a vector: ``mean``, and ``min`` and ``max`` of each
-    dimension (Rücklé et al. 2018).
+    ``config`` has further settings that determine a raw vector, such as the hash of the tokenizer.
     """
 
     def __init__(
@@ -128,9 +126,7 @@ class StaticExtractor(Extractor):
         shares = mean_shares(base, weights, self.weights.share, lengths, self.weights.by_length)
         rows = self._table.rows(distinct)
         parts = [
-            _weighted_sums(shares.astype(np.float32), place, ids.lengths, rows)
-            if pooling == "mean"
-            else _extrema(base, place, ids.lengths, rows, pooling == "min")
+            _pooled(pooling, shares.astype(np.float32) if pooling == "mean" else base, place, ids.lengths, rows)
             for pooling in self._poolings
         ]
         return parts[0] if len(parts) == 1 else np.hstack(parts)
@@ -144,33 +140,16 @@ def _without_prompt(token: Token, length: int) -> Token:
     return Token(token.text[max(length - start, 0) :], max(start - length, 0), end - length)
 
 
-def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:
-    """Return the sum of ``rows`` times ``shares`` for each text, float32, shape ``(n, d)``.
-
-    ``shares`` and ``place``, the row of each token, have shape ``(tokens,)``. Tokens are added in order, so the result
-    does not depend on the number of texts.
-    """
-    sums = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+def _pooled(pooling: str, weights: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:
+    """Return for each text the sum of its ``rows`` times ``weights``, or their extrema, float32; 0 without weights."""
+    pooled = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        if length:  # NumPy 2.4's einsum may return NaN for a sum of no terms, depending on uninitialised memory
-            # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
-            np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
-    return sums
-
-
-def _extrema(base: Floats, place: Integers, lengths: Integers, rows: Floats, smallest: bool) -> Floats:
-    """Return the largest or smallest value of each dimension for each text, float32, shape ``(n, d)``.
-
-    Only tokens with a base weight take part; a text without one is 0. The other parameters are those of
-    :func:`_weighted_sums`.
-    """
-    extrema = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
-    stop = 0
-    for text, length in enumerate(lengths.tolist()):
-        start, stop = stop, stop + length
-        present = place[start:stop][base[start:stop] > 0.0]
-        if len(present):
-            extrema[text] = rows[present].min(axis=0) if smallest else rows[present].max(axis=0)
-    return extrema
+        if pooling == "mean":
+            if length:  # NumPy 2.4's einsum may return NaN for a sum of no terms, depending on uninitialised memory
+                # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
+                np.einsum("t,td->d", weights[start:stop], rows[place[start:stop]], out=pooled[text])
+        elif len(present := place[start:stop][weights[start:stop] > 0.0]):
+            pooled[text] = rows[present].min(axis=0) if pooling == "min" else rows[present].max(axis=0)
+    return pooled

@@ -196,8 +196,7 @@ def _is_bias(token: str, frequent: frozenset[str]) -> bool:
 class TokenWeights:
     """Weights of token ids, fitted on the texts of ``corpus``, or on those given to :meth:`fit`.
 
-    The ids in ``common``, those of a template, count as part of every text, as special tokens do. Without
-    ``special_tokens``, the occurrences of both do not count.
+    The ids in ``common`` count as part of every text, but not at all without ``special_tokens``.
     """
 
     def __init__(
@@ -328,11 +327,7 @@ def fit_streams(
     needed: bool = True,
     progress: Progress | None = None,
 ) -> int:
-    """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts.
-
-    ``progress`` is called with the number of texts in each block that was consumed. Raises :class:`ConfigError` if a
-    corpus is empty, or if ``texts`` is empty and ``needed``.
-    """
+    """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts."""
     # Read the named corpora first, so that an error in one of them shows before the long pass over the texts.
     streams: dict[Corpus | None, Iterable[str]] = {
         consumer.corpus: consumer.corpus for consumer in text_consumers if consumer.corpus

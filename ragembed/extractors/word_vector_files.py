@@ -67,11 +67,8 @@ class _VectorBlock:
 def word_blocks(path: Path) -> Iterator[tuple[list[str], Floats]]:
     """Yield the words of a word-vector file and their vectors, float32, shape ``(len(words), d)``, in blocks.
 
-    The order is that of the file. If a word occurs more than once, its first vector counts. Bytes that are not UTF-8
-    become U+FFFD. In a text file, a word may contain spaces, unless its last part is a number.
-
-    Raises :class:`ModelError` if the file has an unknown format, is truncated or damaged, has another number of words
-    than its header says, or contains a number that is not a finite float32; :class:`OSError` if it cannot be read.
+    The first vector of a word counts. A damaged or truncated file, a wrong header and numbers that are not finite raise
+    :class:`ModelError`.
     """
     try:
         with _opened(path) as stream:

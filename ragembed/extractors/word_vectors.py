@@ -54,9 +54,7 @@ class WordVectors:
 def open_word_vectors(path: Path) -> WordVectors:
     """Open a word-vector file: word2vec text or binary, or GloVe text, each optionally gzipped.
 
-    The first use of a file parses it into the cache folder; later uses map the result. If the folder is not writable,
-    the file is parsed into memory each time. Words and errors are those of :func:`word_blocks`; :class:`ModelError` is
-    also raised if the file cannot be read.
+    The first use parses it into the cache folder; later uses map the result.
     """
     try:
         if not path.is_file():

@@ -39,11 +39,9 @@ class Backbone(Protocol):
     n_layers: int
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``.
+        """Return the hidden states of ``layers``: -1 is the word embeddings, 0 the input of the blocks, 1 to L blocks.
 
-        Layer -1 is the word embeddings, 0 the input of the blocks, 1 to L the blocks. ``ids`` has shape ``(batch,
-        tokens)`` and is padded on the right with any id. ``lengths``, shape ``(batch,)``, is the number of tokens per
-        row without padding. Each returned array is float32, shape ``(batch, tokens, d)``; its values at padding are
+        ``ids``, shape ``(batch, tokens)``, are padded on the right after ``lengths`` tokens; states at padding are
         undefined.
         """
         ...
@@ -101,10 +99,7 @@ def _is_cpu(device: str) -> bool:
 def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
-    ``dtype`` is ``"float32"``, ``"bfloat16"`` or ``"int8"``, ``device`` a PyTorch name. If the files change, the model
-    is loaded again. Raises :class:`ragembed.errors.ModelError` if it cannot be loaded,
-    :class:`ragembed.errors.ConfigError` if it cannot run in 8 bits, :class:`ragembed.errors.GpuError` if it does not
-    fit in the memory of the device, and :class:`ragembed.errors.MissingExtraError` if a package is missing.
+    ``dtype`` is ``"float32"``, ``"bfloat16"`` or ``"int8"``, ``device`` a PyTorch name.
     """
     plain = runs_without_torch(files)
     if streams(files, device):

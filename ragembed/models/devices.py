@@ -12,12 +12,8 @@ _GPU_NUMBERS = re.compile(r"(?:gpu|cuda):([0-9]+(?:,[0-9]+)*)")
 def choose_devices(requested: str | None, gpus: int) -> tuple[str, ...]:
     """Return the PyTorch names of the requested devices if ``gpus`` GPUs are visible.
 
-    None and ``"auto"`` mean every visible GPU, or the CPU if there is none. ``"gpu"`` means every visible GPU;
-    ``"gpu:0"`` and ``"gpu:0,2"`` mean the GPUs with these numbers. ``"cuda"`` is a synonym of ``"gpu"``. Any other
-    value is returned as it is, as the name of a PyTorch device.
-
-    Raises :class:`ConfigError` if the numbers cannot be parsed or repeat, and :class:`GpuError` if a GPU is not
-    visible.
+    None and ``"auto"`` mean every GPU, or else the CPU; ``"gpu"`` and ``"cuda"`` every GPU, and ``"gpu:0,2"`` some. Any
+    other value is returned as it is.
     """
     if requested is None or requested == "auto":
         return _device_names(range(gpus)) or ("cpu",)

@@ -63,14 +63,10 @@ def find_model(
     route: Route = "document",
     trust_remote_code: bool = False,
 ) -> ModelFiles:
-    """Locate and hash the files of ``name``, an id or a folder.
+    """Locate and hash the files of ``name``, an id or a folder; download it if needed and allowed.
 
-    A model that is not on this machine is downloaded if ``download`` is true. ``option`` is the command line option
-    that names the model, for error messages. ``revision`` is a branch, tag or commit on the hub. ``route`` chooses
-    between modules for documents and for queries, if the model has both.
-
-    Raises :class:`ModelError` if the model is not found and cannot be downloaded, if it has no safetensors weights, or
-    if the weights of the default model differ from the published ones.
+    ``option`` names the model in messages, and ``revision`` is a branch, tag or commit on the hub. ``route`` chooses
+    between modules for documents and for queries.
     """
     root = _folder(name, download, option=option, revision=revision, code=trust_remote_code)
     if is_adapter(root):

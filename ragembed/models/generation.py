@@ -34,9 +34,7 @@ _SHARING = threading.Lock()
 class Generator:
     """A decoder that encodes queries and generates text; an encoder or an adapter raises :class:`ConfigError`.
 
-    The embedders of this process that encode queries with the same files on the same device use its weights, whether
-    they were created before or after it. The pass over a query leaves its keys and values, so that a prompt that begins
-    with the tokens of the last query is continued. Files without a language-modelling head raise :class:`ModelError`.
+    It shares its weights with the embedders of this process, and continues the last encoded query.
     """
 
     def __init__(self, files: ModelFiles, device: str | None) -> None:
@@ -55,11 +53,7 @@ class Generator:
         self.max_tokens = int(backbone.head.config.max_position_embeddings)  # transformers maps n_positions to this
 
     def generate(self, ids: Sequence[int], most: int, settings: Mapping[str, Any]) -> list[int]:
-        """Return the tokens that follow ``ids``, at most ``most``.
-
-        ``settings`` are those of transformers' ``generate``; by default, the most probable token is chosen each time.
-        ``reused`` is then the number of leading tokens whose keys and values were known.
-        """
+        """Return at most ``most`` tokens that follow ``ids``; ``settings`` are those of transformers' ``generate``."""
         backbone = self._backbone
         cache, self.reused = _known_part(backbone.kept, ids)
         tokens = torch.tensor([list(ids)], device=backbone.head.device)

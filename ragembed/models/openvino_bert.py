@@ -37,11 +37,7 @@ def fast_dtype() -> str:
 
 
 class OpenVinoBert:
-    """The model in ``folder``, which must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
-
-    ``dtype`` is ``"float32"``, ``"bfloat16"``, or ``"int8"``: weights in 8 bits. As many threads as the machine has
-    cores may call the model at a time.
-    """
+    """A plain BERT in ``folder``, in float32, bfloat16 or with int8 weights, for as many threads as there are cores."""
 
     def __init__(self, folder: Path, dtype: str) -> None:
         self._arguments = folder, dtype

@@ -117,12 +117,7 @@ def has_router(folder: Path) -> bool:
 
 
 def read_package(folder: Path, route: Route = "document") -> Package:
-    """Return how the model in ``folder`` is used; mean pooling without prompts if nothing is stated.
-
-    ``route`` chooses between modules for documents and for queries, if the model has both.
-
-    Raises :class:`ModelError` for a module or a pooling that ragembed does not compute.
-    """
+    """Return how the model in ``folder`` is used for a ``route``; mean pooling without prompts if nothing is stated."""
     if not (folder / "modules.json").is_file() and _is_model2vec(folder):
         return Package(None)
     pooling: str | None = "mean"

@@ -68,11 +68,7 @@ class _RefusedError(Exception):
 
 
 class ServedModel:
-    """A model behind a server.
-
-    A text of more than ``room`` estimated tokens is sent in several parts, and its vector is the mean of theirs,
-    weighted by tokens. So is a text that the server refuses as too long.
-    """
+    """A model behind a server. The vector of a long text is the mean of those of its parts, weighted by tokens."""
 
     def __init__(self, server: Server, room: int) -> None:
         self.url = _address(server)
@@ -90,9 +86,7 @@ class ServedModel:
     ) -> Floats:
         """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role.
 
-        ``progress`` is called with the number of texts completed since the last call. Raises :class:`ModelError` if the
-        server does not answer or not as expected, and :class:`ConfigError` for a vector with a value that is not
-        finite.
+        ``progress`` is called with the number of texts completed since the last call.
         """
         prompt = role.template
         windows = [self._tokenizer.windows(text, self._room) for text in texts]

@@ -70,12 +70,7 @@ class BudgetTokenizer:
 
 
 def token_counter(tokenizer: str | Path | Callable[[str], int] | None) -> BudgetTokenizer:
-    """Return the counter for a tokenizer.
-
-    ``tokenizer`` is a file ``tokenizer.json``, a folder with such a file, or a function that returns the number of
-    tokens of a text. None estimates. Raises :class:`ConfigError` if there is no such file, and :class:`ModelError` if
-    it cannot be read.
-    """
+    """Return the counter for a ``tokenizer.json``, its folder, or a function of a text; None estimates."""
     if tokenizer is None:
         return BudgetTokenizer(ESTIMATE, lambda texts: [estimated_tokens(text) for text in texts])
     if callable(tokenizer):

@@ -50,10 +50,8 @@ class TokenKind(IntEnum):
 class Frame:
     """The tokens before and after the text in each window: ids and kinds.
 
-    ``lead`` is the space between the template and the text. ``joined`` is a prompt that is tokenized together with the
-    text, because its last token may depend on the text; the prefix is then that of a text whose tokens stay apart.
-    ``prompt_tokens`` is the number of tokens of the prompt alone, special tokens before it included, or 0 if there is
-    no prompt.
+    ``lead`` is the space before the text. ``joined`` is a prompt that is tokenized with the text, because its last
+    token may depend on it. ``prompt_tokens`` includes special tokens before the prompt.
     """
 
     prefix: tuple[int, ...]
@@ -86,12 +84,10 @@ class Frame:
 
 
 class TextTokenizer:
-    """The fast tokenizer in ``folder``; raises :class:`ModelError` if there is none.
+    """The fast tokenizer in ``folder``, for the model in that folder or in ``model``.
 
-    ``model`` is the folder of the model if it is another one. A tokenizer ``without_special_tokens`` adds none.
-    ``max_tokens`` is the size of the model's window, special tokens included: the limit that the model's package
-    states, at most the number of positions. The name of a special token inside a text, such
-    as ``[MASK]``, is ordinary text.
+    ``max_tokens`` is the window that the model's package states, at most the number of positions. The name of a special
+    token inside a text is ordinary text.
     """
 
     def __init__(self, folder: Path, model: Path | None = None, *, without_special_tokens: bool = False) -> None:
@@ -176,9 +172,8 @@ class TextTokenizer:
     def frame(self, template: Template) -> Frame:
         """Return the tokens around the text in each window.
 
-        A template with mask tokens is tokenized in parts, as in the programs of the templates' authors; the space
-        before the text belongs to the text. A prompt is tokenized together with the text, as sentence-transformers
-        does. Raises :class:`ConfigError` if the template contains a mask token and the model has none.
+        A template with masks is tokenized in parts, as in the programs of its authors, a prompt with the text, as in
+        sentence-transformers.
         """
         lead = template.before[len(template.before.rstrip(" ")) :]
         joined = "" if template.masks or not self._depends_on_text(template.before) else template.before

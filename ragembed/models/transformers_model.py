@@ -43,9 +43,7 @@ _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 class TransformersModel:
     """Any Hugging Face encoder or decoder, in eval mode, without gradients, with weights from safetensors.
 
-    ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``adapter`` the folder of a PEFT adapter. Code in ``folder`` runs only
-    with ``trust_remote_code``. Raises :class:`ModelError` if the model cannot be loaded, and :class:`GpuError` if the
-    device has too little memory.
+    Code in ``folder`` runs only with ``trust_remote_code``; ``adapter`` is the folder of a PEFT adapter.
     """
 
     def __init__(
@@ -77,11 +75,7 @@ class TransformersModel:
         self._model = self.head.base_model
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.choice.Backbone.states`.
-
-        A batch that does not fit in the memory of the device is split in halves until it fits. Raises :class:`GpuError`
-        if a single window does not fit.
-        """
+        """Return the hidden states of ``layers``; a batch that exceeds the memory of the device is split in halves."""
         while True:
             rows = len(ids)
             if self._budget is not None:

@@ -15,11 +15,7 @@ _BLOCK = 4096
 
 
 def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) -> Floats:
-    """Return ``vectors`` scaled to unit length, float32, shape ``(count, d)``; a zero vector stays zero.
-
-    A store compares by cosine and saves vectors as float16, whose range is sufficient for unit vectors. Raises
-    :class:`ConfigError` if the number of vectors is wrong, their lengths differ, or a value is not finite.
-    """
+    """Return ``vectors`` scaled to unit length, float32, shape ``(count, d)``, or raise :class:`ConfigError`."""
     if len(vectors) != count:
         raise ConfigError(f"{model} returned {len(vectors)} vectors for {count} texts: expected one per text")
     if count == 0:

@@ -22,72 +22,40 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.papers.sentences.classification import (
-        ClassificationScore,
-        SimilarityScore,
-        SplitScore,
-        classification_accuracy,
-        pair_features,
-        relatedness_regression,
-        similarity_classification,
-        split_accuracy,
-        split_target,
-    )
-    from ragembed.papers.sentences.clustering import ClusteringScore, assignment_accuracy, clustering_accuracy
-    from ragembed.papers.sentences.description import Description, TextStatistics, describe
-    from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
-    from ragembed.papers.sentences.sentence_collections import (
-        LabelledTexts,
-        SentencePairs,
-        read_labelled_texts,
-        read_sentence_pairs,
-    )
-    from ragembed.papers.sentences.sentence_tasks import read_classification, read_clustering, read_isotropy, read_sts
-    from ragembed.papers.sentences.sts import cosines, pearson, spearman
-
-__all__ = [
-    "ClassificationScore",
-    "ClusteringScore",
-    "Description",
-    "LabelledTexts",
-    "SentencePairs",
-    "SimilarityScore",
-    "SplitScore",
-    "TextStatistics",
-    "alignment",
-    "assignment_accuracy",
-    "classification_accuracy",
-    "clustering_accuracy",
-    "cosines",
-    "describe",
-    "iso_score",
-    "pair_features",
-    "pearson",
-    "read_classification",
-    "read_clustering",
-    "read_isotropy",
-    "read_labelled_texts",
-    "read_sentence_pairs",
-    "read_sts",
-    "relatedness_regression",
-    "similarity_classification",
-    "spearman",
-    "split_accuracy",
-    "split_target",
-    "uniformity",
-]
+    from ragembed.papers.sentences.classification import ClassificationScore as ClassificationScore
+    from ragembed.papers.sentences.classification import SimilarityScore as SimilarityScore
+    from ragembed.papers.sentences.classification import SplitScore as SplitScore
+    from ragembed.papers.sentences.classification import classification_accuracy as classification_accuracy
+    from ragembed.papers.sentences.classification import pair_features as pair_features
+    from ragembed.papers.sentences.classification import relatedness_regression as relatedness_regression
+    from ragembed.papers.sentences.classification import similarity_classification as similarity_classification
+    from ragembed.papers.sentences.classification import split_accuracy as split_accuracy
+    from ragembed.papers.sentences.classification import split_target as split_target
+    from ragembed.papers.sentences.clustering import ClusteringScore as ClusteringScore
+    from ragembed.papers.sentences.clustering import assignment_accuracy as assignment_accuracy
+    from ragembed.papers.sentences.clustering import clustering_accuracy as clustering_accuracy
+    from ragembed.papers.sentences.description import Description as Description
+    from ragembed.papers.sentences.description import TextStatistics as TextStatistics
+    from ragembed.papers.sentences.description import describe as describe
+    from ragembed.papers.sentences.isotropy import alignment as alignment
+    from ragembed.papers.sentences.isotropy import iso_score as iso_score
+    from ragembed.papers.sentences.isotropy import uniformity as uniformity
+    from ragembed.papers.sentences.sentence_collections import LabelledTexts as LabelledTexts
+    from ragembed.papers.sentences.sentence_collections import SentencePairs as SentencePairs
+    from ragembed.papers.sentences.sentence_collections import read_labelled_texts as read_labelled_texts
+    from ragembed.papers.sentences.sentence_collections import read_sentence_pairs as read_sentence_pairs
+    from ragembed.papers.sentences.sentence_tasks import read_classification as read_classification
+    from ragembed.papers.sentences.sentence_tasks import read_clustering as read_clustering
+    from ragembed.papers.sentences.sentence_tasks import read_isotropy as read_isotropy
+    from ragembed.papers.sentences.sentence_tasks import read_sts as read_sts
+    from ragembed.papers.sentences.sts import cosines as cosines
+    from ragembed.papers.sentences.sts import pearson as pearson
+    from ragembed.papers.sentences.sts import spearman as spearman
 
 _NAMES = {
     "sentences.classification": (
-        "ClassificationScore",
-        "SimilarityScore",
-        "SplitScore",
-        "classification_accuracy",
-        "pair_features",
-        "relatedness_regression",
-        "similarity_classification",
-        "split_accuracy",
-        "split_target",
+        *("ClassificationScore", "SimilarityScore", "SplitScore", "classification_accuracy", "pair_features"),
+        *("relatedness_regression", "similarity_classification", "split_accuracy", "split_target"),
     ),
     "sentences.clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
     "sentences.description": ("Description", "TextStatistics", "describe"),
@@ -97,3 +65,4 @@ _NAMES = {
     "sentences.sts": ("cosines", "pearson", "spearman"),
 }
 __getattr__, __dir__ = lazy_attributes(__name__, _NAMES)
+__all__ = __dir__()

@@ -11,38 +11,27 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.postprocess.chain import Chain, TwoSidedChain
-    from ragembed.postprocess.estimators import (
-        AllButTheTopEstimator,
-        CenterEstimator,
-        CommonComponentsEstimator,
-        NormalizeEstimator,
-        QuantileEstimator,
-        RobustEstimator,
-        WhitenEstimator,
-        ZScoreEstimator,
-    )
-    from ragembed.postprocess.steps import unit_rows
-
-__all__ = [
-    "AllButTheTopEstimator",
-    "CenterEstimator",
-    "Chain",
-    "CommonComponentsEstimator",
-    "NormalizeEstimator",
-    "QuantileEstimator",
-    "RobustEstimator",
-    "TwoSidedChain",
-    "WhitenEstimator",
-    "ZScoreEstimator",
-    "unit_rows",
-]
+    from ragembed.postprocess.chain import Chain as Chain
+    from ragembed.postprocess.chain import TwoSidedChain as TwoSidedChain
+    from ragembed.postprocess.estimators import AllButTheTopEstimator as AllButTheTopEstimator
+    from ragembed.postprocess.estimators import CenterEstimator as CenterEstimator
+    from ragembed.postprocess.estimators import CommonComponentsEstimator as CommonComponentsEstimator
+    from ragembed.postprocess.estimators import NormalizeEstimator as NormalizeEstimator
+    from ragembed.postprocess.estimators import QuantileEstimator as QuantileEstimator
+    from ragembed.postprocess.estimators import RobustEstimator as RobustEstimator
+    from ragembed.postprocess.estimators import WhitenEstimator as WhitenEstimator
+    from ragembed.postprocess.estimators import ZScoreEstimator as ZScoreEstimator
+    from ragembed.postprocess.steps import unit_rows as unit_rows
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "chain": ("Chain", "TwoSidedChain"),
-        "estimators": tuple(name for name in __all__ if name.endswith("Estimator")),
+        "estimators": (
+            *("AllButTheTopEstimator", "CenterEstimator", "CommonComponentsEstimator", "NormalizeEstimator"),
+            *("QuantileEstimator", "RobustEstimator", "WhitenEstimator", "ZScoreEstimator"),
+        ),
         "steps": ("unit_rows",),
     },
 )
+__all__ = __dir__()

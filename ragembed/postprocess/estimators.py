@@ -33,12 +33,13 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
     kernel_: PostProcessor
     n_features_in_: int
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: N803, ARG002  scikit-learn's signature
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: N803  scikit-learn's signature
         """Fit on the rows of ``X``, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``; ``y`` is ignored.
 
         Raises :class:`ragembed.errors.RankError` if the post-processor needs more directions than the rank of ``X``,
         and :class:`ValueError` for a wrong ``X``.
         """
+        del y
         self.kernel_ = type(self)._made(**self.get_params()).fit(self._validated(X, reset=True))
         return self
 
@@ -66,27 +67,13 @@ class _OneToOneEstimator(OneToOneFeatureMixin, _KernelEstimator):  # type: ignor
 
 
 class CenterEstimator(_OneToOneEstimator):
-    """Subtract the mean of each dimension; the post-processor ``center`` as a scikit-learn transformer.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import CenterEstimator
-    >>> CenterEstimator().fit_transform([[1.0, 2.0], [3.0, 4.0]]).tolist()
-    [[-1.0, -1.0], [1.0, 1.0]]
-    """
+    """Subtract the mean of each dimension; the post-processor ``center`` as a scikit-learn transformer."""
 
     _made = Center
 
 
 class ZScoreEstimator(_OneToOneEstimator):
-    """Standardise each dimension; the post-processor ``zscore`` as a scikit-learn transformer.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import ZScoreEstimator
-    >>> ZScoreEstimator().fit_transform([[1.0, 2.0], [3.0, 6.0]]).tolist()
-    [[-1.0, -1.0], [1.0, 1.0]]
-    """
+    """Standardise each dimension; the post-processor ``zscore`` as a scikit-learn transformer."""
 
     _made = ZScore
 
@@ -94,16 +81,7 @@ class ZScoreEstimator(_OneToOneEstimator):
 class QuantileEstimator(_OneToOneEstimator):
     """Give each dimension a uniform or normal distribution; ``quantile-u`` and ``quantile-n`` as one transformer.
 
-    Parameters
-    ----------
-    output : {"uniform", "normal"}, default "uniform"
-        The distribution of the output.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import QuantileEstimator
-    >>> QuantileEstimator().fit_transform([[1.0], [5.0], [2.0]]).ravel().tolist()
-    [0.0, 1.0, 0.5]
+    ``output`` is ``"uniform"`` or ``"normal"``.
     """
 
     def __init__(self, output: Output = "uniform") -> None:
@@ -113,14 +91,7 @@ class QuantileEstimator(_OneToOneEstimator):
 
 
 class RobustEstimator(_OneToOneEstimator):
-    """Standardise each dimension by median and quartiles; the post-processor ``robust`` as a scikit-learn transformer.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import RobustEstimator
-    >>> RobustEstimator().fit_transform([[1.0], [2.0], [3.0], [4.0], [50.0]]).ravel().tolist()
-    [-1.0, -0.5, 0.0, 0.5, 23.5]
-    """
+    """Standardise each dimension by its quartiles; the post-processor ``robust`` as a scikit-learn transformer."""
 
     _made = Robust
 
@@ -128,17 +99,8 @@ class RobustEstimator(_OneToOneEstimator):
 class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # type: ignore[misc]  # as above
     """Decorrelate the dimensions; the post-processor ``whiten[:k]`` as a scikit-learn transformer.
 
-    Parameters
-    ----------
-    components : int, optional
-        Number of directions to keep, those with the largest variance first. The default keeps all along which the
-        vectors vary.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import WhitenEstimator
-    >>> WhitenEstimator(components=1).fit_transform([[1.0, 0.0], [3.0, 0.5], [8.0, 0.0]]).shape
-    (3, 1)
+    ``components`` is the number of directions to keep, those with the largest variance first; None keeps all along
+    which the vectors vary.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -154,16 +116,7 @@ class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # typ
 class AllButTheTopEstimator(_OneToOneEstimator):
     """Remove the top principal directions; the post-processor ``abtt:d`` as a scikit-learn transformer.
 
-    Parameters
-    ----------
-    directions : int, default 2
-        Number of directions to remove.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import AllButTheTopEstimator
-    >>> AllButTheTopEstimator(directions=1).fit_transform([[1.0, 0.0], [3.0, 0.5], [8.0, 0.0]]).shape
-    (3, 2)
+    ``directions`` is the number of directions to remove.
     """
 
     def __init__(self, directions: int = 2) -> None:
@@ -175,18 +128,7 @@ class AllButTheTopEstimator(_OneToOneEstimator):
 class CommonComponentsEstimator(_OneToOneEstimator):
     """Remove common components; the post-processors ``common:m`` and ``common-weighted:m`` as one transformer.
 
-    Parameters
-    ----------
-    directions : int, default 1
-        Number of components.
-    weighted : bool, default False
-        Whether to remove a part of each component, as ``common-weighted`` does.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import CommonComponentsEstimator
-    >>> CommonComponentsEstimator().fit_transform([[2.0, 0.0], [4.0, 0.0]]).tolist()
-    [[0.0, 0.0], [0.0, 0.0]]
+    ``directions`` is the number of components; if ``weighted``, a part of each is removed.
     """
 
     def __init__(self, directions: int = 1, weighted: bool = False) -> None:
@@ -197,13 +139,6 @@ class CommonComponentsEstimator(_OneToOneEstimator):
 
 
 class NormalizeEstimator(_OneToOneEstimator):
-    """Scale each row to length 1; the post-processor ``normalize`` as a scikit-learn transformer.
-
-    Examples
-    --------
-    >>> from ragembed.postprocess import NormalizeEstimator
-    >>> NormalizeEstimator().fit_transform([[3.0, 0.0], [0.0, 4.0]]).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
+    """Scale each row to length 1; the post-processor ``normalize`` as a scikit-learn transformer."""
 
     _made = Normalize

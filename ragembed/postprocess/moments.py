@@ -49,14 +49,10 @@ def largest(vectors: Floats) -> Floats:
 
 
 def principal(vectors: Floats, *, centred: bool = True) -> Principal:
-    """Return the principal directions of ``vectors``, shape ``(n, d)``, from the covariance of the dimensions.
+    """Return the principal directions of ``vectors``, shape ``(n, d)``; right singular vectors unless ``centred``.
 
-    Without ``centred``, the mean counts as 0: these are the right singular vectors of the matrix.
-
-    If there are fewer vectors than dimensions, the remaining directions have spread 0 and do not count in the rank. A
-    spread counts if it exceeds the rounding of the values: ``ROUNDING`` times the largest spread, and ``ROUNDING``
-    times the largest absolute value. If all values are representable in float16, as in a store, it must also exceed the
-    float16 rounding of the largest absolute value.
+    A direction counts in the rank if its spread exceeds the rounding of the values: ``ROUNDING`` times the largest
+    spread and value, and the rounding of float16 if all values are representable in it, as in a store.
     """
     mean = column_means(vectors) if centred else np.zeros(vectors.shape[1])
     scatter = np.zeros((vectors.shape[1], vectors.shape[1]))

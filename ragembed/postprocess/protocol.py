@@ -50,10 +50,9 @@ class Saved:
 
 
 class PostProcessor(ABC):
-    """A map of vectors to vectors that is fitted on vectors.
+    """A map of vectors to vectors that is fitted on vectors; subclasses implement :meth:`_learn` and :meth:`_map`.
 
-    :attr:`saved` declares the fitted arrays; the array ``mean`` is the attribute ``mean_``. Subclasses implement
-    :meth:`_learn` and :meth:`_map`; this class does checks and state.
+    :attr:`saved` declares the fitted arrays; the array ``mean`` is the attribute ``mean_``.
     """
 
     saved: ClassVar[tuple[Saved, ...]] = ()

@@ -73,10 +73,8 @@ _TAIL: Final = (
 class Quantile(PostProcessor):
     """Replace each value by the share of fitted values below it, or by the normal variable with that share.
 
-    Each dimension is treated on its own. Equal to scikit-learn's ``QuantileTransformer(n_quantiles=min(1000, n),
-    subsample=None)``. Between two quantiles the share is interpolated. For a run of equal quantiles it is the mean of
-    the first and last share. Beyond the fitted values it is 0 or 1. The normal variable is limited to ±5.2, where the
-    share is 1e-7 away from 0 or 1.
+    Equal to scikit-learn's ``QuantileTransformer(n_quantiles=min(1000, n), subsample=None)``: shares are interpolated,
+    equal quantiles have the mean of their shares, and normal variables are limited to ±5.2.
     """
 
     saved = (Saved("quantiles", np.float64, "dq"),)
@@ -96,9 +94,8 @@ class Quantile(PostProcessor):
     def transform_parts(self, parts: Parts) -> Parts:
         """Map parts along straight lines from the fitted median to the vector, one line per dimension.
 
-        This is the rescale rule of DeepLIFT (Shrikumar et al. 2017) with the median as the reference. The image of the
-        median belongs to no part and goes to the last row. The same applies to a dimension whose value is closer to the
-        median than 1e-3 of the fitted range, because the slope of a line is meaningless there.
+        This is the rescale rule of DeepLIFT (Shrikumar et al. 2017). The image of the median, and dimensions near it,
+        whose slope is meaningless, go to the last row.
         """
         self._fitted_dims()
         median = np.median(self.quantiles_, axis=1)
@@ -189,9 +186,8 @@ def _count_below(values: Doubles, quantiles: Doubles, below: np.ufunc) -> NDArra
 def column_quantiles(vectors: NDArray[Any], shares: Doubles) -> Doubles:
     """Return the quantiles, ``(d, q)``, at ``q`` shares of each dimension: ``np.quantile(vectors, shares, axis=0).T``.
 
-    The arithmetic equals NumPy's to the last bit (differences in the type of the vectors, then interpolation from the
-    nearer neighbour), because equal values must stay equal. For hundreds of quantiles, sorting whole dimensions is
-    faster than NumPy's selection. There must be a vector, and all values must be finite.
+    The arithmetic equals NumPy's to the last bit, because equal values must stay equal; for hundreds of quantiles,
+    sorting is faster than NumPy's selection.
     """
     n, d = vectors.shape
     places = (n - 1) * shares

@@ -30,6 +30,7 @@ TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("a\u0301\u00ad\ufb01-
         ("cafe\u0301 \u212b", "café Å"),
         ("\uff21\uff22\uff23 \uff11\uff12 \uff76\uff9e \u3392", "ABC 12 ガ MHz"),
         ("H\u2082O m\u00b2 \u2460", "H2O m2 1"),
+        ("10\u2076 5\u00b710\u207b\u00b3 10\u2082 E=mc\u00b2", "10^6 5·10^\u22123 10_2 E=mc2"),
         (
             "2\u00bd don\u00b4t Java\u2122 \u2026 \uff0c \u201cquoted\u201d",
             "2\u00bd don\u00b4t Java\u2122 … ， “quoted”",

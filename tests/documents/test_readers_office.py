@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_sheet_with_a_header_gives_one_document_per_row(suffix: str) -> None:
             "Test text\n\nGroup test text\n\nBox 1\n\nBox 2\n\nCol head 1 | Col head 2\nCell text 1 | ",
         ),
         ("excel-tables.xlsx", "Item: 4\nUnits: 70"),
+        ("merged.xls", "Region: North\nTrips 2023: 21\nTrips 2024: 22"),
         ("excel-types.xls", "String | 1 | 1.1 | TRUE | FALSE | 2010-10-10 | 2010-10-10 10:10:10 | 10:10:10"),
     ],
 )
@@ -113,6 +115,15 @@ def test_files_of_microsoft_office_are_read(name: str, expected: str) -> None:
     if name.endswith("xls"):
         pytest.importorskip("xlrd")
     assert any(expected in document.text for document in documents(name))
+
+
+def test_presentations_from_before_2007_need_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ppt2pptx")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (document,) = parsed("a.ppt", lzma.decompress((DATA / "slides.ppt.xz").read_bytes()))
+    assert document.text.endswith(
+        "Comment by ppt2pptx: visual fixture comment\n\nsecond slide\n\nvisual fixture speaker note\n"
+    )
 
 
 def noise(length: int, random: Random = Random(3)) -> str:  # noqa: B008
@@ -127,6 +138,21 @@ def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> list[P
 def word_text(body: str, **parts: str) -> str:
     (document,) = parsed("a.docx", make_docx(body, **parts))
     return document.text.rstrip("\n")
+
+
+def test_hidden_text_is_left_out_and_the_font_symbol_is_read() -> None:
+    hidden = '<w:style w:type="{}" w:styleId="{}"><w:rPr><w:vanish/></w:rPr></w:style>'
+    styles = f"<w:styles>{hidden.format('character', 'h')}{hidden.format('paragraph', 'p')}</w:styles>"
+    runs = (
+        ("", "seen "), ("<w:vanish/>", "gone"), ('<w:vanish w:val="0"/>', "too "), ('<w:rStyle w:val="h"/>', "gone"),
+        ('<w:rFonts w:ascii="Symbol"/>', "a\uf062"),
+    )  # fmt: skip
+    text = "".join(f"<w:r><w:rPr>{style}</w:rPr><w:t>{text}</w:t></w:r>" for style, text in runs)
+    signs = '<w:r><w:sym w:font="Symbol" w:char="F044"/><w:sym w:font="Wingdings" w:char="F044"/></w:r>'
+    gone = '<w:p><w:pPr><w:pStyle w:val="p"/></w:pPr><w:r><w:t>gone</w:t></w:r></w:p>'
+    assert word_text(f"<w:p>{text}{signs}</w:p>{gone}", styles=styles) == "seen too αβΔ"
+    rtf = rb"{\rtf1{\fonttbl{\f0 Arial;}{\f3\fcharset2 Symbol;}}\f0 a {\f3 a\'62\u61511?} a\par}"
+    assert parsed("a.rtf", rtf)[0].text == "a αβΓ a\n"
 
 
 BOX = f"<w:txbxContent>{paragraph('box')}</w:txbxContent>"

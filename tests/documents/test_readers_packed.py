@@ -137,6 +137,15 @@ def test_epub_chapters_are_in_spine_order(repeated: int) -> None:
     assert (document.title, document.page_numbers) == ("The Book", ())
 
 
+def test_properties_of_a_book_are_metadata() -> None:
+    more = "<dc:creator>Ann Lee</dc:creator><dc:creator>Bo Lund</dc:creator><dc:date>2001-02-03</dc:date>"
+    document = parsed(
+        "a.epub", make_zip({**BOOK, "OEBPS/book.opf": PACKAGE.replace("</metadata>", f"{more}</metadata>")})
+    )
+    assert document.metadata == {"title": "The Book", "author": "Ann Lee, Bo Lund", "date": "2001-02-03"}
+    assert document.text.startswith("author: Ann Lee, Bo Lund\n")
+
+
 def test_epub_headers_and_asides_are_text_and_menus_are_not() -> None:
     notes = (
         '<aside epub:type="footnote"><a href="#r">1</a> The mason.</aside><aside>A box.</aside><footer>An end.</footer>'

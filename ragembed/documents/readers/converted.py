@@ -21,13 +21,14 @@ from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
 from ragembed.extras import is_installed
 
-MODULE = "msdoc2docx"
-"""The Python package that converts without a program on the machine."""
+MODULES = {"msdoc2docx": "doc2docx", "ppt2pptx": "ppt2pptx"}
+"""The Python packages that convert without a program on the machine, with their modules."""
 CONVERTERS = {
-    "doc": (("soffice", "docx"), ("libreoffice", "docx"), (MODULE, "docx"), ("antiword", ""), ("catdoc", "")),
-    "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("catppt", "")),
+    "doc": (("soffice", "docx"), ("libreoffice", "docx"), ("msdoc2docx", "docx"), ("antiword", ""), ("catdoc", "")),
+    "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("ppt2pptx", "pptx"), ("catppt", "")),
 }
 """For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
+TEXT_OPTIONS = {"antiword": "-w 0 -m UTF-8.txt", "catdoc": "-d utf-8 -w", "catppt": "-d utf-8"}
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
@@ -67,11 +68,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with the first of ``CONVERTERS`` that is installed, within limits of time and memory.
-
-    LibreOffice and msdoc2docx convert it to docx. The other programs give text without headings. RTF and docx files
-    that are named ``.doc`` are read as such.
-    """
+    """Read a Word file with the first of ``CONVERTERS`` that is installed; docx and RTF may have this name, too."""
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):
@@ -81,7 +78,7 @@ def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 def parse_ppt(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a PowerPoint file with LibreOffice or catppt, whichever is installed. Raises like :func:`parse_doc`."""
+    """Read a PowerPoint file with the first of ``CONVERTERS`` that is installed; pptx may have this name, too."""
     if file.data.startswith(ZIP_MAGIC):
         yield from slides.parse_pptx(file)
     else:
@@ -96,14 +93,14 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
     with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
         source = Path(folder) / f"document.{kind}"
         source.write_bytes(file.data)
-        if name == MODULE:
+        if name in MODULES:
             converted = source.with_suffix(f".{target}")
-            _run(name, [program, "-I", "-m", "doc2docx", str(source), "-o", str(converted)], source.parent)
+            _run(name, [program, "-I", "-m", MODULES[name], str(source), "-o", str(converted)], source.parent)
             output = converted.read_bytes()
         elif target:
             output = _office_output(name, program, target, source)
         else:
-            output = _run(name, [program, *_text_options(name), str(source)], source.parent)
+            output = _run(name, [program, *TEXT_OPTIONS[name].split(), str(source)], source.parent)
     if not target:
         text = FileText(decode(output).text)
         text.add_paragraphs(0, len(text.lines))
@@ -140,19 +137,12 @@ def missing_converter(kind: str) -> str | None:
 def _converter(kind: str) -> tuple[str, str, str]:
     """Return the name and the path of the first program that is installed, and the format that it converts to."""
     for name, target in CONVERTERS[kind]:
-        program = shutil.which(name) if name != MODULE else sys.executable if is_installed("doc2docx") else None
-        if program:
+        has_module = name in MODULES and is_installed(MODULES[name])
+        if program := sys.executable if has_module else None if name in MODULES else shutil.which(name):
             return name, program, target
-    extra = "the extra documents, " if kind == "doc" else ""
     others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
-    raise DocumentError(f"no converter for {kind} files: install {extra}LibreOffice, {others}, or save it as {kind}x")
-
-
-def _text_options(name: str) -> tuple[str, ...]:
-    return (
-        ("-w", "0", "-m", "UTF-8.txt")
-        if name == "antiword"
-        else ("-d", "utf-8", *(("-w",) if name == "catdoc" else ()))
+    raise DocumentError(
+        f"no converter for {kind} files: install the extra documents, LibreOffice, {others}, or save it as {kind}x"
     )
 
 

@@ -210,7 +210,8 @@ class _DefinitionWalk:
                     definition = Definition(begin, _stop(node), self._signature(node, wrapped))
                     into.append(definition)
                     line_above = None
-                    if depth < DEEPEST and self._is_split(node):
+                    is_large = node.type in self.language.containers or node.end_byte - node.start_byte > LARGE_FUNCTION
+                    if depth < DEEPEST and is_large:
                         found.append(definition.inner)
                         pending.append((node, None, definition.inner, depth + 1))
                 elif node.end_point.row > node.start_point.row:
@@ -243,9 +244,6 @@ class _DefinitionWalk:
         if value is not None and value.type == "expression_list":
             value = _first_named(value)
         return value if value is not None and value.type in FUNCTION_VALUES else None
-
-    def _is_split(self, node: Node) -> bool:
-        return node.type in self.language.containers or node.end_byte - node.start_byte > LARGE_FUNCTION
 
     def _signature(self, node: Node, is_wrapped: bool) -> str:
         start = next((c.start_byte for c in _parts(node) if c.type not in ANNOTATIONS), node.start_byte)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
 from ragembed.documents.readers.package import ZipPackage
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import TextBuilder, one_line
 from ragembed.errors import DocumentError
@@ -17,6 +18,17 @@ from ragembed.errors import DocumentError
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
+PROPERTIES = {
+    "title": "title",
+    "creator": "author",
+    "date": "date",
+    "language": "language",
+    "publisher": "publisher",
+    "subject": "subject",
+    "description": "description",
+}
+"""Elements of Dublin Core, with the names of their properties."""
+LISTS = ("author", "subject")
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
@@ -26,6 +38,8 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     if not package_path:
         raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
     package = _Elements(archive, package_path)
+    found = {name: texts for tag, name in PROPERTIES.items() if (texts := package.texts(tag))}
+    properties = {name: ", ".join(texts if name in LISTS else texts[:1]) for name, texts in found.items()}
     chapters = _chapter_paths(package, posixpath.dirname(package_path))
     if ENCRYPTION in archive:
         locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
@@ -33,11 +47,12 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
             raise DocumentError("encrypted EPUB (copy protection)")
     # Headers, footers and asides of a book are parts of its text.
     pages = [parse_page(decode_html(archive.read(chapter)), menu_tags={"nav"}) for chapter in chapters]
-    title = one_line(package.title) or None
+    title = properties.get("title")
     builder = TextBuilder()
     for page in pages:
         builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.lines))
-    yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=())
+    document = ParsedDocument(builder.text, builder.blocks, title, page_numbers=())
+    yield with_properties(document, properties)
 
 
 def _chapter_paths(package: _Elements, folder: str) -> list[str]:
@@ -67,8 +82,8 @@ class _Elements(HTMLParser):
     def __init__(self, archive: ZipPackage, name: str) -> None:
         super().__init__(convert_charrefs=True)
         self.found: dict[str, list[dict[str, str]]] = {}
-        self.title = ""
-        self._in_title = False
+        self._texts: dict[str, list[str]] = {}
+        self._tag = ""
         try:
             self.feed(decode_html(archive.read(name)))
             self.close()
@@ -83,13 +98,18 @@ class _Elements(HTMLParser):
         """Return the first value of :meth:`all`, or an empty string."""
         return next(iter(self.all(tag, attribute)), "")
 
+    def texts(self, tag: str) -> list[str]:
+        """Return the distinct texts of all elements ``tag``."""
+        return list(dict.fromkeys(filter(None, map(one_line, self._texts.get(tag, [])))))
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.setdefault(tag.split(":")[-1], []).append({name: value or "" for name, value in attrs})
-        self._in_title = tag.split(":")[-1] == "title" and not self.title
+        self._tag = tag.split(":")[-1]
+        self.found.setdefault(self._tag, []).append({name: value or "" for name, value in attrs})
+        self._texts.setdefault(self._tag, []).append("")
 
     def handle_endtag(self, _tag: str) -> None:
-        self._in_title = False
+        self._tag = ""
 
     def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self.title += data
+        if self._tag:
+            self._texts[self._tag][-1] += data

@@ -229,7 +229,11 @@ def _xls_sheets(data: bytes) -> Iterator[tuple[str, Iterator[SheetRow]]]:
                 if name is None:
                     raise DocumentError("no workbook in this Office file: it may be encrypted, or not an Excel file")
                 data = container.openstream(name).read()
-        book = xlrd.open_workbook(file_contents=data, logfile=io.StringIO(), on_demand=True, ragged_rows=True)
+        options = {"file_contents": data, "logfile": io.StringIO(), "on_demand": True, "ragged_rows": True}
+        try:
+            book = xlrd.open_workbook(formatting_info=True, **options)  # which merged cells are part of
+        except (xlrd.XLRDError, struct.error, *XLRD_ERRORS):
+            book = xlrd.open_workbook(**options)
         names = book.sheet_names()
     for number, name in enumerate(names, 1):
         yield name, _xls_sheet_rows(xlrd, book, number, name)
@@ -254,6 +258,9 @@ def _xls_sheet_rows(xlrd: Any, book: Any, number: int, name: str) -> Iterator[Sh
     comments: dict[int, dict[int, str]] = {}
     for (at, column), note in sheet.cell_note_map.items():
         comments.setdefault(at, {})[column] = note.text.strip()
+    merged = tuple((top + 1, bottom, left, right - 1) for top, bottom, left, right in sheet.merged_cells)
+    if merged:
+        yield SheetRow(number, name, 0, merged=merged)
     for at in range(sheet.nrows):
         row = SheetRow(number, name, at + 1, comments=comments.pop(at, {}))
         for column, (kind, value) in enumerate(zip(sheet.row_types(at), sheet.row_values(at), strict=True)):

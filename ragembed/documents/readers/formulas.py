@@ -18,6 +18,23 @@ PLAIN = re.compile(r"[+\-−–]?(?:\d[\d.,]*|[^\W\d]+)['′*]*[+\-−–]?|[^\w
 ORDINALS = frozenset("aeoªº")
 
 
+SYMBOL_FONT = "Symbol"
+_SYMBOLS = dict(
+    zip(
+        (*range(0x22, 0x7F), *range(0xA1, 0xE5), *range(0xF1, 0xF3)),
+        "∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
+        "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™〉∫",
+        strict=True,
+    )
+)
+_SYMBOLS |= {0xF000 + code: sign for code, sign in _SYMBOLS.items()}
+
+
+def symbols(text: str) -> str:
+    """Return text in the font Symbol, whose codes are those of other characters, in Unicode."""
+    return text.translate(_SYMBOLS)
+
+
 def scripts(text: str) -> str:
     """Replace the marks around raised and lowered text: ``10^6``, ``x^(n+1)``, ``H2O``, ``1st``, ``3 1/2``, ``10_2``.
 
@@ -128,14 +145,12 @@ def _write(element: Element) -> str:
     if tag in STRUCTURES:
         names = STRUCTURES[tag] or tuple(map(_local, children))
         parts = {name: _write(child).strip() for name, child in zip(names, children, strict=False)}
-        return _with_scripts(tag, element, parts) if "num" not in parts else _fraction(element, parts)
+        if "num" not in parts:
+            return _with_scripts(tag, element, parts)
+        has_bar = _property(element, "type", "bar") != "noBar" and element.get("linethickness", "1")[:1] != "0"
+        return f"{_group(parts['num'])}{'/' if has_bar else ' over '}{_group(parts.get('den', ''))}"
     text = _joined(children)
     return f"sqrt({text})" if tag == "msqrt" else text
-
-
-def _fraction(element: Element, parts: dict[str, str]) -> str:
-    has_bar = _property(element, "type", "bar") != "noBar" and element.get("linethickness", "1")[:1] != "0"
-    return f"{_group(parts['num'])}{'/' if has_bar else ' over '}{_group(parts.get('den', ''))}"
 
 
 def _with_scripts(tag: str, element: Element, parts: dict[str, str]) -> str:

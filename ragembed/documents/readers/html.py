@@ -16,7 +16,16 @@ from ragembed.documents.readers.numbering import numeral
 from ragembed.documents.readers.package import whole_number
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import HeadingPath, Spans, TextBuilder, indent, one_line, text_of
+from ragembed.documents.readers.structure import (
+    HeadingPath,
+    Paragraphs,
+    Spans,
+    TextBuilder,
+    add_to_listing,
+    indent,
+    one_line,
+    text_of,
+)
 from ragembed.errors import DocumentError
 
 Attributes = dict[str, str]
@@ -153,7 +162,7 @@ def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
         raise DocumentError(f"malformed HTML: {error}") from error
     parser.end_block()
     parser.end_asides()
-    builder = parser.builder
+    builder = parser.content.builder
     title = one_line("".join(parser.title)) or None
     return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
 
@@ -206,11 +215,11 @@ def _is_note(attributes: Attributes) -> bool:
 
 
 class _HtmlParser(HTMLParser):
-    """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
+    """Passes the text of a page to :attr:`content`."""
 
     def __init__(self, menu_tags: Set[str] | None, keep_quotes: bool) -> None:
         super().__init__(convert_charrefs=True)
-        self.builder = TextBuilder()
+        self.content = Paragraphs()
         self.title: list[str] = []
         self.meta: dict[str, list[str]] = {}
         self._menu_tags = menu_tags
@@ -218,12 +227,6 @@ class _HtmlParser(HTMLParser):
         self._dropped = _Inside()
         self._main = _Inside()
         self._in_title = False
-        self._path = HeadingPath()
-        self._words: list[str] = []
-        self._line = 0
-        self._last_line = 0
-        self._lines: list[tuple[str, int]] = []
-        self._prefix = ""
         self._heading = 0
         self._signature: str | None = None
         self._label = False
@@ -237,7 +240,6 @@ class _HtmlParser(HTMLParser):
         self._is_header = False
         self._formula = FormulaBuilder()
         self._has_formula = False
-        self._has_scripts = False
         self._row_line = 0
         self._pre: list[tuple[str, int]] | None = None
         self._asides: list[_Aside] = []
@@ -265,13 +267,12 @@ class _HtmlParser(HTMLParser):
             self._has_formula = True
         elif tag == "a":
             self._in_link = True
-            self._anchor = len(self._words) if attributes.get("href", "").startswith("#") else -1
+            self._anchor = len(self.content.words) if attributes.get("href", "").startswith("#") else -1
         elif tag == "meta":
             self._add_meta(attributes)
         elif tag == "title":
             self._in_title = not self.title
         elif tag in SCRIPTS:
-            self._has_scripts = True
             self.handle_data(SCRIPTS[tag])
         elif tag == "pre":
             self.end_block()
@@ -316,22 +317,15 @@ class _HtmlParser(HTMLParser):
         elif self._in_title:
             self.title.append(data)
         elif self._pre is not None:
-            first, *rest = data.split("\n")
-            above, at = self._pre[-1]
-            self._pre[-1] = (above + first, at)
-            self._pre += [(text, line + n) for n, text in enumerate(rest, 1)]
-        elif text := data.lstrip():
-            if not self._words:
-                self._line = line + data[: len(data) - len(text)].count("\n")
-            self._words.append(data)
-            self._last_line = line + data.rstrip().count("\n")
-        elif self._words:
-            self._words.append(" ")
+            add_to_listing(self._pre, data, line)
+        else:
+            self.content.add(data, line)
 
     def _end_anchor(self) -> None:
         """Leave out a sign such as ¶ or § that links to its own place."""
-        if 0 <= self._anchor < len(self._words) and not any(map(str.isalnum, "".join(self._words[self._anchor :]))):
-            self._words[self._anchor :] = [" "] * bool(self._anchor)
+        words = self.content.words
+        if 0 <= self._anchor < len(words) and not any(map(str.isalnum, "".join(words[self._anchor :]))):
+            words[self._anchor :] = [" "] * bool(self._anchor)
         self._anchor = -1
 
     def _add_meta(self, attributes: Attributes) -> None:
@@ -347,14 +341,15 @@ class _HtmlParser(HTMLParser):
         if self._formula:
             self._end_formula("math")
         self._end_row()
-        self._flush_line()
+        content = self.content
+        content.end_line()
         kind: BlockKind = "table" if self._tables and self._tables[-1] else "text"
-        headings = self._path.headings
-        if self._signature is not None and self._lines:
-            name = _api_name(self._signature, self._lines[0][0])
-            kind, headings = "heading", self._path.enter(SIGNATURE_LEVEL + self._definitions, name)
-        self.builder.add(self._lines, kind, headings, self._last_line)
-        self._lines, self._signature, self._term = [], None, False
+        headings = content.path.headings
+        if self._signature is not None and content.lines:
+            name = _api_name(self._signature, content.lines[0][0])
+            kind, headings = "heading", content.path.enter(SIGNATURE_LEVEL + self._definitions, name)
+        content.builder.add(content.lines, kind, headings, content.last_line)
+        content.lines, self._signature, self._term = [], None, False
 
     def _end_formula(self, tag: str) -> None:
         if text := self._formula.end(tag):
@@ -367,10 +362,10 @@ class _HtmlParser(HTMLParser):
 
     def _end_aside(self) -> None:
         self.end_block()
-        aside, inner = self._asides.pop(), self.builder
-        self.builder, self._path = aside.above, aside.path
+        aside, inner = self._asides.pop(), self.content.builder
+        self.content.builder, self.content.path = aside.above, aside.path
         if not aside.is_menu:
-            self.builder.add_blocks(inner.text, inner.blocks, inner.places)
+            aside.above.add_blocks(inner.text, inner.blocks, inner.places)
 
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
         if tag in VOID_TAGS:
@@ -400,8 +395,9 @@ class _HtmlParser(HTMLParser):
             self._break()
             if tag == "aside" and self._menu_tags is not None and not self._main.depth and not self._cell_open:
                 self.end_block()
-                self._asides.append(_Aside(self.builder, self._path, _is_note(attributes)))
-                self.builder, self._path = TextBuilder(), self._path.copy()
+                content = self.content
+                self._asides.append(_Aside(content.builder, content.path, _is_note(attributes)))
+                content.builder, content.path = TextBuilder(), content.path.copy()
             self._label = LABEL_CLASS in attributes.get("class", "").split()
         elif tag in LIST_TAGS:
             self._break()
@@ -427,16 +423,16 @@ class _HtmlParser(HTMLParser):
             if tag == "p":
                 self._end_paragraph()
         elif tag in LIST_TAGS:
-            self._flush_line()
+            self.content.end_line()
             del self._lists[-1:]
             if not self._lists:
                 self.end_block()
         elif tag in ("li", "dt"):
-            self._flush_line()
+            self.content.end_line()
         elif tag in ("dd", "dl"):
             self.end_block()
             if tag == "dl":
-                self._path.leave(SIGNATURE_LEVEL + self._definitions)
+                self.content.path.leave(SIGNATURE_LEVEL + self._definitions)
                 self._definitions = max(0, self._definitions - 1)
         elif tag == "table":
             self.end_block()
@@ -447,15 +443,14 @@ class _HtmlParser(HTMLParser):
             self._end_cell()
 
     def _start_item(self, attributes: Attributes) -> None:
-        self._flush_line()
-        self._prefix = indent(len(self._lists) - 1)
+        self.content.end_line()
         numbers = self._lists[-1] if self._lists else None
-        if numbers is None:
-            self._prefix += "- "
-            return
-        number = whole_number(attributes.get("value", ""), numbers.number)
-        self._prefix += f"{numeral(numbers.kind, number)}. "
-        numbers.number = number + numbers.step
+        label = "-"
+        if numbers is not None:
+            number = whole_number(attributes.get("value", ""), numbers.number)
+            label = f"{numeral(numbers.kind, number)}."
+            numbers.number = number + numbers.step
+        self.content.prefix = f"{indent(len(self._lists) - 1)}{label} "
 
     def _start_definition(self, tag: str, attributes: Attributes) -> None:
         if tag == "dl":
@@ -464,12 +459,12 @@ class _HtmlParser(HTMLParser):
         elif tag == "dd":
             if self._signature is not None:
                 self.end_block()
-            self._flush_line()
+            self.content.end_line()
         elif "sig" in attributes.get("class", "").split() and (self._signature or "id" in attributes):
             if self._signature is None:
                 self.end_block()
                 self._signature = attributes["id"]
-            self._flush_line()
+            self.content.end_line()
         else:
             self.end_block()
             self._term = True
@@ -487,9 +482,9 @@ class _HtmlParser(HTMLParser):
     def _break(self) -> None:
         """End a paragraph: with a space in a cell, a line break in a list, table or definition, else a new block."""
         if self._cell_open:
-            self._words += [" "] if self._words else []
+            self.content.add(" ")
         elif self._lists or self._term or self._label or self._in_table():
-            self._flush_line()
+            self.content.end_line()
         else:
             self.end_block()
 
@@ -497,19 +492,9 @@ class _HtmlParser(HTMLParser):
         if self._pre is not None:
             self._pre.append(("", self.getpos()[0]))
         elif self._heading or self._cell_open:
-            self._words += [" "] if self._words else []
+            self.content.add(" ")
         else:
-            self._flush_line()
-
-    def _take_words(self) -> str:
-        text = one_line("".join(self._words))
-        self._words = []
-        return scripts(text) if self._has_scripts else text
-
-    def _flush_line(self) -> None:
-        if text := self._take_words():
-            self._lines.append((self._prefix + text, self._line))
-            self._prefix = ""
+            self.content.end_line()
 
     def _start_cell(self, tag: str, attributes: Attributes) -> None:
         if self._in_table():
@@ -525,9 +510,9 @@ class _HtmlParser(HTMLParser):
     def _end_cell(self) -> None:
         if not self._cell_open:
             return
-        if self._words and not self._row_line:
-            self._row_line = self._line
-        self._cells.append((self._take_words(), *self._cell_open))
+        if self.content.words and not self._row_line:
+            self._row_line = self.content.line
+        self._cells.append((self.content.take_words(), *self._cell_open))
         self._cell_open = None
 
     def _end_row(self) -> None:
@@ -536,23 +521,24 @@ class _HtmlParser(HTMLParser):
         if self._cells and spans is not None:
             cells = spans.row(self._cells, is_header=self._is_header)
             if self._row_line:
-                self._lines.append((" | ".join(cells).rstrip(" |"), self._row_line))
+                self.content.add_line(" | ".join(cells).rstrip(" |"), self._row_line)
         self._cells, self._row_line = [], 0
 
     def _end_heading(self) -> None:
         if not self._heading:
             return  # an end tag without a start tag
         level, self._heading = self._heading, 0
-        self._flush_line()
-        lines, self._lines = self._lines, []
-        if lines:
-            headings = self._path.enter(level, lines[0][0])
-            self.builder.add(lines, "heading", headings, self._last_line)
+        content = self.content
+        content.end_line()
+        if content.lines:
+            headings = content.path.enter(level, content.lines[0][0])
+            content.builder.add(content.lines, "heading", headings, content.last_line)
+        content.lines = []
 
     def _end_pre(self) -> None:
         if self._pre is not None:
             lines = [(scripts(text), line) for text, line in self._pre]
-            self.builder.add(lines, "code", self._path.headings)
+            self.content.builder.add(lines, "code", self.content.path.headings)
         self._pre = None
 
 

@@ -148,6 +148,13 @@ def plain(text: str, macros: Macros | None = None) -> str:
     return one_line("".join(plain_text.parts))
 
 
+def _after_options(text: str, at: int) -> int:
+    """Return the position after the optional arguments at ``at``."""
+    while option := OPTIONAL.match(text, at):
+        at = option.end()
+    return at
+
+
 def _accented(match: re.Match[str]) -> str:
     letter = match["in"] or match["on"]
     return unicodedata.normalize("NFC", letter + COMBINING[match["sign"] or match["letter"]])
@@ -197,9 +204,7 @@ class _PlainText:
         if (written := self._macros.text(command)) is not None:
             self._put(written + (" " if text[done - 1].isspace() else ""))
             return done
-        after = done
-        while option := OPTIONAL.match(text, after):
-            after = option.end()
+        after = _after_options(text, done)
         if text[after : after + 1] != "{":
             return done
         if command in WITHOUT_TEXT:
@@ -218,9 +223,7 @@ class _PlainText:
         behind, skipping = self._closing.pop() if self._closing else ("", 0)
         if skipping:
             self._skipped -= 1
-            after = done
-            while option := OPTIONAL.match(text, after):
-                after = option.end()
+            after = _after_options(text, done)
             if skipping > 1 and text[after : after + 1] == "{":
                 return self._skip(after, skipping - 1)
         self._put(behind)
@@ -299,8 +302,7 @@ class _Latex:
     def _skip_arguments(self, start: int, number: int) -> int:
         """Return the position after the optional arguments at ``start`` and ``number`` arguments in braces."""
         for left in range(number, -1, -1):
-            while option := OPTIONAL.match(self.text, start):
-                start = option.end()
+            start = _after_options(self.text, start)
             argument = self._argument(start) if left else None
             if argument is None:
                 break

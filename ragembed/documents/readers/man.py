@@ -192,21 +192,15 @@ class _Page:
 
     def _words(self, name: str, rest: str, number: int) -> None:
         """Add the words of a macro that prints its arguments."""
-        if name in FONTS:
-            text = " ".join(map(_unescaped, _arguments(rest)))
-        elif name in ALTERNATING:
-            text = ("" if name not in ("SY", "OP") else " ").join(map(_unescaped, _arguments(rest)))
-        elif name in MDOC:
-            text = self._mdoc([name, *_arguments(rest)])
-        elif name == "br":
+        if name == "br":
             self._content.end_line()
             return
-        elif name.startswith("%"):
-            text = " ".join(map(_unescaped, _arguments(rest))) + ","
-        elif name in WITHOUT_TEXT or not name.isalnum():
+        if name in WITHOUT_TEXT or not (name.isalnum() or name.startswith("%")):
             return
+        if name in MDOC:
+            text = self._mdoc([name, *_arguments(rest)])
         else:
-            text = " ".join(map(_unescaped, _arguments(rest)))
+            text = _plain(rest, "" if name in ALTERNATING - {"SY", "OP"} else " ") + "," * name.startswith("%")
         if text.strip():
             self._text(text, number)
         if self._is_synopsis and name in DECLARATIONS:
@@ -216,7 +210,7 @@ class _Page:
         if not rest and number + 1 < len(self.lines):
             number += 1
             rest = self.lines[number]
-        title = one_line(" ".join(map(_unescaped, _arguments(rest))))
+        title = one_line(_plain(rest))
         self._tag = False
         self._is_synopsis = title == "SYNOPSIS" or (self._is_synopsis and level > 1)
         if title:
@@ -257,10 +251,9 @@ class _Page:
             elif match["name"] in (closing, "SH", "Sh", "SS", "Ss"):
                 self._content.add_listing(lines)
                 return at if match["name"] == closing else at - 1
-            elif match["name"] in FONTS | ALTERNATING or match["name"] in MDOC:
-                words = [_unescaped(word) for word in _arguments(match["rest"])]
+            elif match["name"] in FONTS | ALTERNATING | MDOC:
                 text = self._mdoc([match["name"], *_arguments(match["rest"])]) if match["name"] in MDOC else ""
-                lines.append((text or ("" if match["name"] in ALTERNATING else " ").join(words), at + 1))
+                lines.append((text or _plain(match["rest"], "" if match["name"] in ALTERNATING else " "), at + 1))
         self._content.add_listing(lines)
         return len(self.lines)
 
@@ -280,7 +273,7 @@ class _Page:
                 cells = [_unescaped(cell).strip() for cell in re.sub(r"T[{}]", "", line).split(tab)]
                 rows.append((" | ".join(cells).strip(" |"), at + 1))
             elif (match := REQUEST.match(line)) and match["name"] in FONTS | ALTERNATING:
-                rows.append((" ".join(map(_unescaped, _arguments(match["rest"]))), at + 1))
+                rows.append((_plain(match["rest"]), at + 1))
         self._content.add_listing(rows, "table")
         return stop
 
@@ -370,6 +363,10 @@ class _MdocLine:
 def _arguments(rest: str) -> list[str]:
     """Return the arguments of a request. Quotation marks keep spaces."""
     return [(match[1] or "").replace('""', '"') if match[2] is None else match[2] for match in ARGUMENT.finditer(rest)]
+
+
+def _plain(rest: str, separator: str = " ") -> str:
+    return separator.join(map(_unescaped, _arguments(rest)))
 
 
 def _unescaped(text: str) -> str:

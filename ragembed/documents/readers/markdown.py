@@ -230,12 +230,9 @@ def fence_end(lines: list[str], first: int) -> int:
     """Return the line after the fenced block that starts at ``first``."""
     opening = FENCE.match(lines[first])
     fence = opening["fence"] if opening else "`"
-    closing = (n + 1 for n in range(first + 1, len(lines)) if _closes(lines[n].strip(), fence))
+    below = ((number, lines[number].strip()) for number in range(first + 1, len(lines)))
+    closing = (number + 1 for number, line in below if line.startswith(fence) and not line.strip(fence[0]))
     return next(closing, len(lines))
-
-
-def _closes(line: str, fence: str) -> bool:
-    return line.startswith(fence) and not line.strip(fence[0])
 
 
 def _atx_heading(line: str) -> tuple[int, str] | None:
@@ -251,13 +248,10 @@ def _atx_heading(line: str) -> tuple[int, str] | None:
 
 def table_starts(lines: list[str], number: int) -> bool:
     """Return whether a pipe table starts at a line."""
-    return "|" in lines[number] and number + 1 < len(lines) and _is_delimiter_row(lines[number + 1])
-
-
-def _is_delimiter_row(line: str) -> bool:
-    if "|" not in line or not set(line) <= set("|:- \t"):
+    below = lines[number + 1] if number + 1 < len(lines) else ""
+    if "|" not in lines[number] or "|" not in below or not set(below) <= set("|:- \t"):
         return False
-    return all("-" in cell for cell in line.strip().strip("|").split("|"))
+    return all("-" in cell for cell in below.strip().strip("|").split("|"))
 
 
 def table_end(lines: list[str], first: int) -> int:

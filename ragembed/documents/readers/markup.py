@@ -124,11 +124,7 @@ def _scan(
     block: Callable[[list[str], int], tuple[BlockKind, int] | None],
     clean: Callable[[list[str], int], None],
 ) -> str | None:
-    """Add the blocks of a file, and return its first heading of level 1.
-
-    ``heading`` and ``block`` return the heading, or the kind and end of the listing or table, that starts at a line.
-    ``clean`` leaves out what is not seen of a line outside of listings.
-    """
+    """Add the blocks that ``heading`` and ``block`` find at a line, and return the first heading of level 1."""
     lines, path, title = file_text.lines, HeadingPath(), None
     start = number = 0
     while number < len(lines):
@@ -330,48 +326,38 @@ class _RstScanner:
         return stop
 
     def _table(self, number: int) -> int:
-        line, stop = self.lines[number], number + 1
-        if GRID_BORDER.match(line):
-            while self._line(stop).lstrip()[:1] in ("+", "|"):
-                stop += 1
-        elif SIMPLE_BORDER.match(line):
-            stop = self._simple_table_end(number)
+        if GRID_BORDER.match(self.lines[number]):
+            stop = _run_end(self.lines, number, lambda line: line.lstrip()[:1] in ("+", "|"))
+        elif SIMPLE_BORDER.match(self.lines[number]):
+            below = range(number + 1, len(self.lines))
+            ends = (
+                end + 1 for end in below if SIMPLE_BORDER.match(self.lines[end]) and not self._line(end + 1).strip()
+            )
+            stop = next(ends, len(self.lines))
         else:
             return 0
         self.file_text.add(number, stop, "table", self.path.headings)
         return stop
-
-    def _simple_table_end(self, first: int) -> int:
-        """Return the line after the first border that a blank line follows. The top border does not count."""
-        for number in range(first + 1, len(self.lines)):
-            if SIMPLE_BORDER.match(self.lines[number]) and not self._line(number + 1).strip():
-                return number + 1
-        return len(self.lines)
 
     def _code(self, number: int) -> int:
         line = self.lines[number]
         if CODE_DIRECTIVE.match(line):
             stop = self._indented_end(number)
         elif line.lstrip().startswith(">>> "):
-            stop = self._run_end(number)
+            stop = _run_end(self.lines, number, str.strip)
         else:
             return 0
         self.file_text.add(number, stop, "code", self.path.headings)
         return stop
 
     def _paragraph(self, number: int) -> int:
-        stop = self._run_end(number)
+        stop = _run_end(self.lines, number, str.strip)
         self.file_text.add(number, stop, "text", self.path.headings)
         if not self.lines[stop - 1].rstrip().endswith("::"):
             return stop
         literal_end = self._indented_end(stop - 1)
         self.file_text.add(stop, literal_end, "code", self.path.headings)
         return literal_end
-
-    def _run_end(self, first: int) -> int:
-        """Return the blank line that ends the run of lines that starts at ``first``."""
-        blank = (number for number in range(first + 1, len(self.lines)) if not self.lines[number].strip())
-        return next(blank, len(self.lines))
 
     def _indented_end(self, first: int) -> int:
         """Return the end of the block below line ``first`` that is indented more than this line."""

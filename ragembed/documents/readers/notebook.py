@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ragembed.documents.model import BlockKind, ParsedDocument
 from ragembed.documents.readers.html import parse_page
 from ragembed.documents.readers.markdown import MarkdownScanner, first_title
 from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.records import Members, value_lines
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
 from ragembed.errors import DocumentError
 
-ELEMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
 SOURCE_KEYS = ("source", "input")
 """Keys of a cell's source. Code cells of notebook format 3 use ``input``."""
 OUTPUT_KEYS = ("text/markdown", "text/plain", "text/latex", "text", "latex", "text/html", "html", "evalue")
@@ -134,46 +133,31 @@ def _joined(value: object, places: list[int]) -> tuple[str, list[int]]:
 
 
 def _text_lines(raw: str) -> dict[Place, list[int]]:
-    """Return the lines of ``raw`` on which the strings of each source and each output start.
-
-    The function tracks the nesting of brackets, so it never confuses a source with the same text in an output.
-    """
-    breaks = [match.start() for match in re.finditer("\n", raw)]
+    """Return the lines of ``raw``, which is valid JSON, on which the strings of each source and each output start."""
     found: dict[Place, list[int]] = {}
-    nest: list[str | int] = []
-    pending = ""
-    for match in ELEMENT.finditer(raw):
-        mark = match.group()
-        if mark == "{":
-            nest.append("")
-        elif mark == "[":
-            nest.append(0)
-        elif mark in ("}", "]"):
-            del nest[-1:]
-        elif mark == ":":
-            if nest and isinstance(nest[-1], str):
-                nest[-1] = pending
-        elif mark == ",":
-            if nest:
-                nest[-1] = nest[-1] + 1 if isinstance(nest[-1], int) else ""
-        else:
-            place = _place(nest)
-            if place is None:
-                pending = mark[1:-1]
-            else:
-                found.setdefault(place, []).append(bisect_right(breaks, match.start()) + 1)
+    lines = value_lines(raw)
+    pending: list[tuple[Any, tuple[str | int, ...]]] = [(json.loads(raw, object_pairs_hook=Members), ())]
+    while pending:
+        value, path = pending.pop()
+        line = next(lines)
+        if isinstance(value, Members):
+            pending += [(inner, (*path, key)) for key, inner in reversed(value)]
+        elif isinstance(value, list):
+            pending += [(inner, (*path, at)) for at, inner in reversed([*enumerate(value)])]
+        elif isinstance(value, str) and (place := _place(path)):
+            found.setdefault(place, []).append(line)
     return found
 
 
-def _place(nest: list[str | int]) -> Place | None:
-    """Return the place of a string at the position ``nest`` if it belongs to a source or an output, else None."""
-    if nest[:2] == ["worksheets", 0]:
-        nest = nest[2:]
-    if nest[:1] != ["cells"] or len(nest) < 3 or not isinstance(cell := nest[1], int):
-        return None
-    if nest[2] in SOURCE_KEYS:
-        return (cell, -1, str(nest[2])) if len(nest) in (3, 4) else None
-    if nest[2] != "outputs" or len(nest) < 5 or not isinstance(output := nest[3], int):
-        return None
-    below = nest[5:] if nest[4] == "data" else nest[4:]
-    return (cell, output, str(below[0])) if below and below[0] in OUTPUT_KEYS and len(below) <= 2 else None
+def _place(path: Sequence[str | int]) -> Place | None:
+    """Return the place of the string at ``path`` if it belongs to a source or an output, else None."""
+    match path:
+        case ["worksheets", 0, *below]:
+            return _place(below)
+        case ["cells", int(cell), ("source" | "input") as key, *below] if len(below) < 2:
+            return cell, -1, key
+        case ["cells", int(cell), "outputs", int(output), "data", str(key), *below] if len(below) < 2:
+            return (cell, output, key) if key in OUTPUT_KEYS else None
+        case ["cells", int(cell), "outputs", int(output), str(key), *below] if len(below) < 2 and key in OUTPUT_KEYS:
+            return cell, output, key
+    return None

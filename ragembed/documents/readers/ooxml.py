@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from xml.etree.ElementTree import Element
 
-from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, formula, scripts
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, SYMBOL_FONT, formula, scripts, symbols
 from ragembed.documents.readers.numbering import numeral
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
 from ragembed.documents.readers.reader import ReadOptions
@@ -43,6 +43,7 @@ KINDS = {"arabic": "decimal", "alphaLc": "a", "alphaUc": "A", "romanLc": "i", "r
 SIGNS = {"Period": "{}. ", "ParenR": "{}) ", "ParenBoth": "({}) ", "Plain": "{} "}
 UNSEEN = frozenset({"del", "moveFrom", "rPr", "pPr", "tcPr", "tblPr", "instrText", "delText", "rt"})
 """Elements without text that is shown: tracked deletions, properties, field codes, pronunciation."""
+SYMBOL_CODE = re.compile(r"(?:00|[Ff]0)[0-9A-Fa-f]{2}")
 BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|svg|[ew]mf|tiff?)\Z", re.IGNORECASE)
 
@@ -82,10 +83,10 @@ def _collect(element: Element, parts: list[str], replace: Callable[[Element], st
         elif tag in BREAKS:
             parts.append(BREAKS[tag])
         elif tag == "r":
-            mark = _script_of(child)
-            parts.append(mark)
-            _collect(child, parts, replace)
-            parts.append(LEVEL if mark else "")
+            _collect_run(child, parts, replace)
+        elif tag == "sym":
+            is_known = attribute(child, "font") == SYMBOL_FONT and SYMBOL_CODE.fullmatch(attribute(child, "char"))
+            parts.append(symbols(chr(int(attribute(child, "char"), 16))) if is_known else "")
         elif tag in ("m-oMath", "m-oMathPara"):
             text = formula(child)
             touches = text[:1].isalnum() and parts and parts[-1][-1:].isalnum()
@@ -100,9 +101,26 @@ def _collect(element: Element, parts: list[str], replace: Callable[[Element], st
                 parts.append("\n")
 
 
-def _script_of(run: Element) -> str:
-    """Return the mark for a raised or lowered run of Word, Excel or DrawingML, else an empty string."""
+def _collect_run(run: Element, parts: list[str], replace: Callable[[Element], str | None]) -> None:
+    """Add the text of a run, unless it is hidden."""
     properties = run.find("rPr")
+    if replace(run) is not None or (properties is not None and is_on(properties, "vanish")):
+        return
+    mark, inner = _script_of(properties), list[str]()
+    _collect(run, inner, replace)
+    fonts = None if properties is None else properties.find("rFonts")
+    is_symbol = fonts is not None and attribute(fonts, "ascii") == SYMBOL_FONT
+    parts += [mark, *(map(symbols, inner) if is_symbol else inner), LEVEL if mark else ""]
+
+
+def is_on(properties: Element, name: str) -> bool:
+    """Return whether a property that is on or off is on."""
+    own = properties.find(name)
+    return own is not None and attribute(own, "val", "1") not in ("0", "false", "off")
+
+
+def _script_of(properties: Element | None) -> str:
+    """Return the mark for a raised or lowered run of Word, Excel or DrawingML, else an empty string."""
     if properties is None:
         return ""
     baseline = properties.get("baseline")

@@ -48,11 +48,7 @@ MOST_SPACES = 100
 
 
 def parse_odt(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a text document: headings, paragraphs, lists, tables, text boxes, notes and comments.
-
-    Notes and comments follow the paragraph or table that refers to them. Tracked deletions and indexes, such as the
-    table of contents, are left out. The document has no line and page numbers.
-    """
+    """Read a text document. Notes and comments follow the paragraph or table that refers to them."""
     reading = _OpenDocument(file)
     builder = reading.builder
     for piece in reading.pieces(TEXT):

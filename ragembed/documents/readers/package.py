@@ -58,12 +58,9 @@ class _Usage:
 
 
 class ZipPackage:
-    """A zip package of the format ``kind``. The limits apply to all parts that are read from it together.
+    """A zip package of the format ``kind``; its limits and those of the package ``outer`` around it are the same.
 
-    ``namespaces`` has the prefix for the tags of each XML namespace of the format, which is empty for the main ones;
-    tags of other namespaces keep them. Without it, all tags are local names. ``outer`` is the package that contains
-    this one. Data that is no zip file or is encrypted, and a part that is missing, damaged or too large, raise
-    :class:`DocumentError`.
+    ``namespaces`` has the prefix for the tags of each XML namespace; without it, all tags are local names.
     """
 
     def __init__(
@@ -127,9 +124,8 @@ class ZipPackage:
     def pieces(self, name: str, containers: Collection[str]) -> Iterator[ET.Element]:
         """Yield the elements of an XML part, so that only one is in memory at a time.
 
-        An element is a container if its tag is in ``containers`` and all its ancestors are containers. A container is
-        yielded at its start, without content; each other child of a container is yielded as a complete tree. A part
-        that is malformed or has declarations raises :class:`DocumentError`.
+        A container, whose tag and those of its ancestors are in ``containers``, is yielded at its start, without
+        content; each other child of a container as a complete tree.
         """
         reader = _PieceReader(name, containers, self._namespaces)
         try:

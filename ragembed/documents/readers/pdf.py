@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import distribution
-from math import inf
 from pathlib import Path
 from statistics import median
 from typing import IO, Any, cast
@@ -137,16 +136,14 @@ class _Extraction:
 
     def __init__(self, data: bytes, with_ocr: bool) -> None:
         script = Path(__file__).with_name("pdf_pages.py")
-        command = [sys.executable, "-I", "-S", str(script), str(_packages()), str(MEMORY), str(int(with_ocr))]
+        packages = str(distribution("pypdfium2").locate_file(""))
+        command = [sys.executable, "-I", "-S", str(script), packages, str(MEMORY), str(int(with_ocr))]
         self._process = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._input, self._output = cast("tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout))
-        self._seconds, self._deadline, self._late = SECONDS, inf, False
+        self._seconds, self._late = SECONDS, False
         self._bytes = LONGEST_OUTPUT
-        self._ended = threading.Event()
-        self._watch = threading.Thread(target=self._kill_if_late, daemon=True)
-        self._watch.start()
         with suppress(OSError), self._input:  # reading reports why the process ended already
             self._input.write(data)
 
@@ -154,8 +151,6 @@ class _Extraction:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._watch.join()
         self._process.kill()
         self._process.wait()
         self._output.close()
@@ -181,18 +176,17 @@ class _Extraction:
 
     def _within_time(self, read: Callable[[], bytes]) -> bytes:
         started = time.monotonic()
-        self._deadline = started + self._seconds
+        timer = threading.Timer(self._seconds, self._kill)
+        timer.start()
         try:
             return read()
         finally:
-            self._deadline = inf
+            timer.cancel()
             self._seconds -= time.monotonic() - started
 
-    def _kill_if_late(self) -> None:
-        while not self._ended.wait(0.1):
-            if time.monotonic() > self._deadline:
-                self._late = True
-                self._process.kill()
+    def _kill(self) -> None:
+        self._late = True
+        self._process.kill()
 
     def _failure(self) -> DocumentError:
         if self._bytes == 0:
@@ -205,11 +199,6 @@ class _Extraction:
         if code == OUT_OF_MEMORY or code < 0:
             return DocumentError(f"corrupt PDF, or one that needs more than {MEMORY / 1e6:.0f} MB of memory")
         return DocumentError(f"corrupt PDF: PDFium ended with status {code}")
-
-
-def _packages() -> Path:
-    """Return the folder that contains pypdfium2."""
-    return Path(str(distribution("pypdfium2").locate_file("")))
 
 
 def _iso_date(found: re.Match[str]) -> str:

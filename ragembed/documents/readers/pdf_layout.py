@@ -133,11 +133,7 @@ def joined(one: PdfCell, other: PdfCell) -> PdfCell:
 
 
 def in_reading_order(lines: Sequence[PdfLine]) -> list[PdfLine]:
-    """Return the lines of a page in reading order, with the cells of a row in one line.
-
-    Most files have their text in reading order. If the lines of two columns alternate, the columns are read one after
-    the other. If the order jumps upwards often, it is replaced by an order that follows the white space.
-    """
+    """Return the lines of a page in reading order, which is mostly that of the file, with the cells of a row joined."""
     rows = _rows(lines)
     gutter = _gutter(rows)
     if gutter is not None:

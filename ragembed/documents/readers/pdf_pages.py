@@ -211,28 +211,20 @@ def upright(lines: list[list[Word]], width: float, height: float) -> None:
         return
     for line in lines:
         for word in line:
-            left, top, right, bottom = word.left, word.top, word.right, word.bottom
-            if direction == 1:
-                word.left, word.top, word.right, word.bottom = height - bottom, left, height - top, right
-            elif direction == 2:
-                word.left, word.top, word.right, word.bottom = (
-                    width - right,
-                    height - bottom,
-                    width - left,
-                    height - top,
-                )
-            else:
-                word.left, word.top, word.right, word.bottom = top, width - right, bottom, width - left
+            across, down = (word.left, word.right), (word.top, word.bottom)
+            if direction != 3:
+                down = height - down[1], height - down[0]
+            if direction != 1:
+                across = width - across[1], width - across[0]
+            if direction != 2:
+                across, down = down, across
+            (word.left, word.right), (word.top, word.bottom) = across, down
         line.sort(key=lambda word: word.left)
     lines.sort(key=lambda line: (round(line[0].top), line[0].left))
 
 
 def segments(lines: Sequence[Sequence[Word]]) -> list[list[list[object]]]:
-    """Split the lines of a page at wide gaps. Return text, left, top, right, bottom, font size and style of each part.
-
-    A narrower gap splits a line too, if the next word starts where a part of the line above or below starts. This
-    happens in tables, if the text of a cell fills it.
-    """
+    """Split lines at wide gaps, and at narrower ones above or below the start of a part, as in tables."""
     measured = [_gaps(line) for line in lines]
     whole = [_split(line, [gap > least for gap in gaps]) for line, (gaps, least) in zip(lines, measured, strict=True)]
     indent = min((line[0].left for line in lines), default=0.0) + INDENT

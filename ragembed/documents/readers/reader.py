@@ -20,15 +20,11 @@ from ragembed.errors import ConfigError, DocumentError, MissingExtraError, Ragem
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file. The columns apply only to formats with columns: csv, tsv, jsonl, spreadsheets.
+    """Options for reading a file.
 
-    ``text_columns`` are the columns that make up the text, in this order. By default, the text consists of all columns;
-    for JSON lines, it is the first of ``text``, ``content``, ``body``, ``document`` and ``abstract`` that contains
-    text. ``title_column`` is the column of the title. ``id_column`` is excluded from the text and kept in the metadata
-    under its own name. ``on_warning`` is called with one sentence if a part of a valid file is skipped.
-
-    The rest applies to the members of archives and mails: larger ones than ``max_member_bytes`` are skipped with a
-    warning, and those whose path ``ignores_member`` accepts without one.
+    The columns, of formats with columns, make up the text (by default all; for JSON lines the first known key with
+    text), the title, and an id, which is kept only as metadata. ``on_warning`` gets a sentence about each part that is
+    skipped. The rest limits the members of archives and mails.
     """
 
     text_columns: tuple[str, ...] = ()
@@ -75,12 +71,9 @@ Parse = Callable[[RawFile], Iterator[ParsedDocument | Member]]
 
 @dataclass(frozen=True)
 class Reader:
-    """The reader of one format.
+    """The reader of one format, or of a container of files.
 
-    ``version`` increases when the output changes. ``package`` is the optional package that the reader needs.
-    ``parse(file)`` yields the documents and members of a file. It raises
-    :class:`~ragembed.errors.DocumentError` for a broken file, and :class:`~ragembed.errors.MissingExtraError` if its
-    package is not installed. ``contains_files`` is true for archives and mails, whose members other readers read.
+    ``version`` increases when the output changes. ``package`` is the optional package that it needs.
     """
 
     name: str

@@ -13,7 +13,7 @@ from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_too_many, one_line, well_formed
 
 DEEPEST = 200
-"""Maximum nesting. A file that is nested more deeply is read as plain text."""
+"""Maximum nesting. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
 LARGEST_GROWTH, SMALLEST_GROWN = 10, 1_000_000
 """Maximum length of the paths before all values, as a multiple of the file, and a length that is always allowed."""
 LONGEST_LIST_LINE = 500
@@ -37,7 +37,7 @@ def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
         if has_too_many("{[,\\", text):
             raise ValueError(f"more than {MOST_MARKS:,} values and escapes")
         content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
-        if _is_deep(content):
+        if is_deep(content):
             raise RecursionError
         if has_long_paths(content, len(text)):
             raise ValueError(f"the paths of the values are more than {LARGEST_GROWTH} times as long as the file")
@@ -47,7 +47,7 @@ def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
             file.options.warn(f"not readable as JSON ({problem}): read as plain text")
         yield from source.parse_plain(file)
         return
-    lines = _value_lines(text)
+    lines = value_lines(text)
     line = next(lines)
     if _are_records(content):
         for record in content:
@@ -59,7 +59,7 @@ def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
         yield _document([*leaves(content, "", line, lines)], None)
 
 
-def _value_lines(text: str) -> Iterator[int]:
+def value_lines(text: str) -> Iterator[int]:
     """Yield the line of each value of a valid JSON text, in the order of the text; keys are not values."""
     line, done = 1, 0
     for match in VALUE_START.finditer(text):
@@ -78,11 +78,12 @@ def _are_records(value: Any) -> bool:
     )
 
 
-def _is_deep(content: Any) -> bool:
-    level = [content] if isinstance(content, list) else []
+def is_deep(content: Any) -> bool:
+    """Return whether lists and objects are nested in more than ``DEEPEST`` levels."""
+    level = [content] if isinstance(content, (list, dict)) else []
     for _ in range(DEEPEST):
-        inner = (item[1] if isinstance(value, Members) else item for value in level for item in value)
-        level = [value for value in inner if isinstance(value, list)]
+        inner = (item for value in level for item in _inner(value))
+        level = [value for value in inner if isinstance(value, (list, dict))]
     return bool(level)
 
 
@@ -99,6 +100,11 @@ def has_long_paths(content: Any, size: int) -> bool:
             pending += [(inner, above) for inner in value if isinstance(inner, (list, dict))]
         total += above
     return total > max(SMALLEST_GROWN, LARGEST_GROWTH * size)
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    members = _members(value)
+    return value if members is None else (inner for _, inner in members)
 
 
 def _members(value: Any) -> Iterable[tuple[str, Any]] | None:

@@ -57,17 +57,17 @@ READERS = (
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
     Reader("pdf", 3, (".pdf",), _in("pdf")),
-    Reader("docx", 4, (".docx", ".docm"), _in("word", "parse_docx")),
+    Reader("docx", 5, (".docx", ".docm"), _in("word", "parse_docx")),
     Reader("pptx", 4, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
     Reader("xlsx", 4, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
-    Reader("xls", 3, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
-    Reader("doc", 2, (".doc",), _in("converted", "parse_doc")),
-    Reader("ppt", 2, (".ppt",), _in("converted", "parse_ppt")),
-    Reader("rtf", 2, (".rtf",), _in("rtf")),
+    Reader("xls", 4, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
+    Reader("doc", 3, (".doc",), _in("converted", "parse_doc")),
+    Reader("ppt", 3, (".ppt",), _in("converted", "parse_ppt")),
+    Reader("rtf", 3, (".rtf",), _in("rtf")),
     Reader("odt", 3, (".odt", ".ott"), _in("opendocument", "parse_odt")),
     Reader("odp", 3, (".odp", ".otp"), _in("opendocument", "parse_odp")),
     Reader("ods", 4, (".ods", ".ots"), _in("opendocument", "parse_ods")),
-    Reader("epub", 2, (".epub",), _in("epub")),
+    Reader("epub", 3, (".epub",), _in("epub")),
     Reader("xml", 2, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
     Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
@@ -148,11 +148,7 @@ def location_of(path: str, start_line: int | None, end_line: int | None, page: i
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
-    """Return the reader for ``path``: by its name or suffix, or the plain-text reader if the content is text.
-
-    The content is needed only if neither the name nor the suffix is in the table. Pass ``data`` if you have it;
-    otherwise it is read from ``path``. Return None if no reader supports the file, or if it cannot be opened.
-    """
+    """Return the reader for ``path`` by its name, else that of plain text if ``data`` or the file is text, or None."""
     known = named_reader(path.name)
     if known is not None:
         return known
@@ -166,10 +162,7 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
     """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
-    The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
-    Raises :class:`DocumentError` if the file cannot be opened, is broken, encrypted or binary, exceeds a limit, or
-    contains no text, :class:`ConfigError` if a column named in the options is not in the file, and
-    :class:`MissingExtraError` if the package for the format is not installed.
+    Raises :class:`DocumentError`, :class:`ConfigError` for an unknown column, and :class:`MissingExtraError`.
     """
     if data is None:
         try:

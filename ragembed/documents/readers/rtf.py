@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, scripts
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, SYMBOL_FONT, scripts, symbols
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OutlineBuilder, comment_label, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -64,14 +64,11 @@ class _Group:
     skip: int = 1
     hidden: bool = False
     mark: str = ""
+    is_symbol: bool = False
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read an RTF file. Footnotes and comments follow the paragraph or table that refers to them.
-
-    Deleted and hidden text is left out. Page headers and footers are at the end. The document has no line and page
-    numbers.
-    """
+    """Read an RTF file. Notes follow the paragraph that refers to them; page headers and footers are at the end."""
     if not file.data[:100].lstrip(b"\xef\xbb\xbf \r\n").startswith(MAGIC):
         raise DocumentError("corrupt RTF file: expected {\\rtf at its start")
     rtf = _RtfFile(file.data)
@@ -96,6 +93,8 @@ class _RtfFile:
         self._author = ""
         self._codec = "cp1252"
         self._fonts: dict[int, str] = {}
+        self._font_table: list[str] = []
+        self._symbol_fonts: set[int] = set()
         self._font = 0
         self._style_sheet: list[str] = []
         self._styles: dict[int, str] = {}
@@ -163,6 +162,10 @@ class _RtfFile:
 
     def _append(self, text: str) -> None:
         mark = self._group.mark
+        if self._group.sink is self._font_table and text.strip().startswith(SYMBOL_FONT):
+            self._symbol_fonts.add(self._font)
+        if self._group.is_symbol:
+            text = symbols(text)
         if self._group.sink is not None:
             self._group.sink.append(f"{mark}{text}{LEVEL}" if mark else text)
 
@@ -244,7 +247,7 @@ class _RtfFile:
         elif word in NOTES or word in ("title", "atnauthor"):
             self._group = replace(group, sink=[], opens=word, hidden=False)
         elif word in ("info", "fonttbl"):
-            self._group = replace(group, sink=[])
+            self._group = replace(group, sink=self._font_table if word == "fonttbl" else [])
         else:
             self._group = replace(group, sink=None)
 
@@ -261,13 +264,14 @@ class _RtfFile:
             self._group = replace(group, skip=max(0, value))
         elif word == "f":
             self._font = value
-            self._group = replace(group, codec=self._fonts.get(value, self._codec))
+            codec = self._fonts.get(value, self._codec)
+            self._group = replace(group, codec=codec, is_symbol=value in self._symbol_fonts)
         elif word == "fcharset" and value in CHARSETS:
             self._fonts[self._font] = CHARSETS[value]
         elif word in ("v", "deleted"):
             self._group = replace(group, hidden=number != 0)
         elif word == "plain":
-            self._group = replace(group, hidden=False, codec=self._codec, mark="")
+            self._group = replace(group, hidden=False, codec=self._codec, mark="", is_symbol=False)
         elif word in SCRIPTS:
             self._group = replace(group, mark=SCRIPTS[word] if number != 0 else "")
         elif word == "s" and group.sink is self._style_sheet:

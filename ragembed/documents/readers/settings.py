@@ -6,7 +6,7 @@ The files are split by their lines and not parsed, so anchors, tags and includes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ragembed.documents.model import ParsedDocument
@@ -41,35 +41,34 @@ def parse_yaml(file: RawFile) -> Iterator[ParsedDocument]:
 def parse_sections(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a TOML or INI file. The names of sections are headings; in TOML, dots separate their levels."""
     is_toml = file.suffix == ".toml"
-    file_text = FileText(file.text)
-    start, quotes = 0, ""
-    headings: tuple[str, ...] = ()
+    file_text, quotes = FileText(file.text), ""
+    starts: list[tuple[int, tuple[str, ...]]] = []
     for number, line in enumerate(file_text.lines):
-        match = None if quotes else SECTION.match(line)
-        if match:
-            stop = _comments_above(file_text.lines, number, start)
-            file_text.add_paragraphs(start, stop, "code", headings)
+        if not quotes and (match := SECTION.match(line)):
             parts = match["name"].split(".") if is_toml and not set("\"'") & set(match["name"]) else [match["name"]]
-            start, headings = stop, tuple(part.strip() for part in parts)
+            starts.append((number, tuple(part.strip() for part in parts)))
         for mark in ('"""', "'''"):
             if quotes in ("", mark) and line.count(mark) % 2:
                 quotes = "" if quotes else mark
-    file_text.add_paragraphs(start, len(file_text.lines), "code", headings)
-    yield file_text.document()
+    yield _sections(file_text, starts)
 
 
 def parse_dockerfile(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Dockerfile. The ``FROM`` lines of the stages are headings."""
     file_text = FileText(file.text)
-    start = 0
+    yield _sections(file_text, [(n, (one_line(line),)) for n, line in enumerate(file_text.lines) if STAGE.match(line)])
+
+
+def _sections(file_text: FileText, starts: Iterable[tuple[int, tuple[str, ...]]]) -> ParsedDocument:
+    """Return the document whose sections start at some lines with their headings, or at the comments above."""
+    start: int = 0
     headings: tuple[str, ...] = ()
-    for number, line in enumerate(file_text.lines):
-        if STAGE.match(line):
-            stop = _comments_above(file_text.lines, number, start)
-            file_text.add_paragraphs(start, stop, "code", headings)
-            start, headings = stop, (one_line(line),)
+    for number, below in starts:
+        stop = _comments_above(file_text.lines, number, start)
+        file_text.add_paragraphs(start, stop, "code", headings)
+        start, headings = stop, below
     file_text.add_paragraphs(start, len(file_text.lines), "code", headings)
-    yield file_text.document()
+    return file_text.document()
 
 
 def _comments_above(lines: list[str], number: int, first: int) -> int:

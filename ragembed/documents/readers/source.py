@@ -6,6 +6,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import definitions
@@ -14,7 +15,6 @@ from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import FileText, one_line
 from ragembed.errors import DocumentError
 
-PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PYTHON_SUFFIXES = (".py", ".pyi")
 SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
@@ -62,7 +62,8 @@ def _add_definitions(
             continue
         _add_by_layout(file_text, done, start, headings)
         following = next((later.first for later in outline[number + 1 :] if later.stop > end), stop)
-        done = _end_of_closers(file_text.lines, end, following)
+        # Lines that only close brackets belong to the definition.
+        done = following if all(map(CLOSING_LINE.fullmatch, file_text.lines[end:following])) else end
         path = (*headings, definition.heading)
         if definition.inner:
             _add_definitions(file_text, definition.inner, start, done, path)
@@ -71,28 +72,23 @@ def _add_definitions(
     _add_by_layout(file_text, done, stop, headings)
 
 
-def _end_of_closers(lines: Sequence[str], first: int, stop: int) -> int:
-    """Return ``stop`` if lines ``first`` to ``stop`` only close brackets, else ``first``."""
-    return stop if all(CLOSING_LINE.fullmatch(line) for line in lines[first:stop]) else first
-
-
 def _python_outline(file_text: FileText) -> list[Definition]:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         warnings.simplefilter("ignore")
-        try:
-            tree = ast.parse(file_text.text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
-    return _python_definitions(file_text.lines, tree.body, 0)
+        return _python_definitions(file_text.lines, ast.parse(file_text.text).body, 0)
+    return []
 
 
 def _python_definitions(lines: Sequence[str], body: Sequence[ast.stmt], done: int) -> list[Definition]:
-    """Return the functions and classes of ``body``. The lines before ``done`` belong to others."""
+    """Return the functions and classes of ``body`` with the comments above them, from line ``done`` on."""
     outline = []
     for node in body:
         if not isinstance(node, DEFINITIONS):
             continue
-        start = max(_first_line(lines, node, done), done)
+        start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+        while start > done and lines[start - 1].lstrip().startswith("#"):
+            start -= 1
+        start = max(start, done)
         done = max(done, node.end_lineno or start + 1)
         if isinstance(node, ast.ClassDef):
             inner = _python_definitions(lines, node.body, start)
@@ -100,14 +96,6 @@ def _python_definitions(lines: Sequence[str], body: Sequence[ast.stmt], done: in
         else:
             outline.append(Definition(start, done, f"def {node.name}"))
     return outline
-
-
-def _first_line(lines: Sequence[str], node: PythonDefinition, done: int) -> int:
-    """Return the 0-based first line of a definition, including its decorators and the comments directly above."""
-    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-    while line > done and lines[line - 1].lstrip().startswith("#"):
-        line -= 1
-    return line
 
 
 def _add_by_layout(file_text: FileText, first: int, stop: int, headings: tuple[str, ...] = ()) -> None:

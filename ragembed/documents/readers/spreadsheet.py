@@ -96,11 +96,7 @@ class SheetRow:
 
 
 def sheet_documents(rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Yield a document for each row of the tables of the sheets, and one for the other rows between them.
-
-    The lines of a document are the rows of its sheet. The name of the sheet is its heading. Merged cells have the same
-    value in each of their rows.
-    """
+    """Yield a document for each row of the tables of the sheets, and one for the other rows between them."""
     columns: dict[str, None] = {}
     has_rows = False
     for _, group in groupby(_within_limits(rows), key=lambda row: row.sheet):

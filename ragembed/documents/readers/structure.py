@@ -175,36 +175,31 @@ class Paragraphs:
         self.path = HeadingPath()
         self.prefix = ""
         """The start of the next line, such as the mark of a list item."""
-        self._lines: list[tuple[str, int]] = []
-        self._words: list[str] = []
-        self._line = 0
-        self._last_line = 0
+        self.lines: list[tuple[str, int]] = []
+        self.words: list[str] = []
+        self.line = 0
+        self.last_line = 0
 
-    @property
-    def has_words(self) -> bool:
-        """Whether the current line has words."""
-        return bool(self._words)
-
-    def add(self, text: str, line: int) -> None:
+    def add(self, text: str, line: int = 0) -> None:
         """Add words, or white space, that start at ``line`` of the file."""
         if words := text.lstrip():
-            if not self._words:
-                self._line = line + text[: len(text) - len(words)].count("\n")
-            self._words.append(text)
-            self._last_line = max(self._last_line, line + text.rstrip().count("\n"))
-        elif self._words:
-            self._words.append(" ")
+            if not self.words:
+                self.line = line + text[: len(text) - len(words)].count("\n")
+            self.words.append(text)
+            self.last_line = max(self.last_line, line + text.rstrip().count("\n"))
+        elif self.words:
+            self.words.append(" ")
 
     def take_words(self) -> str:
         """Return the words of the current line and remove them."""
-        text = scripts(one_line("".join(self._words)))
-        self._words = []
+        text = scripts(one_line("".join(self.words)))
+        self.words = []
         return text
 
     def add_line(self, text: str, line: int | None = None) -> None:
         """Add a line to the current block. By default, it starts where the last words started."""
-        self._lines.append((text, self._line if line is None else line))
-        self._last_line = max(self._last_line, self._lines[-1][1])
+        self.lines.append((text, self.line if line is None else line))
+        self.last_line = max(self.last_line, self.lines[-1][1])
 
     def end_line(self) -> None:
         """End the current line, if it has words."""
@@ -215,14 +210,14 @@ class Paragraphs:
     def end_block(self, kind: BlockKind = "text") -> None:
         """End the current line and block."""
         self.end_line()
-        self.builder.add(self._lines, kind, self.path.headings, self._last_line)
-        self._lines, self.prefix = [], ""
+        self.builder.add(self.lines, kind, self.path.headings, self.last_line)
+        self.lines, self.prefix = [], ""
 
     def add_heading(self, level: int, title: str, line: int | None = None) -> None:
         """End the current block and add a heading."""
         self.end_block()
-        place = self._line if line is None else line
-        self.builder.add([(title, place)], "heading", self.path.enter(level, title), max(place, self._last_line))
+        place = self.line if line is None else line
+        self.builder.add([(title, place)], "heading", self.path.enter(level, title), max(place, self.last_line))
 
     def add_listing(self, lines: Iterable[tuple[str, int]], kind: BlockKind = "code") -> None:
         """End the current block and add a block of lines as they are."""
@@ -233,6 +228,14 @@ class Paragraphs:
         """End the current block and return the document."""
         self.end_block()
         return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+
+
+def add_to_listing(lines: list[tuple[str, int]], text: str, line: int) -> None:
+    """Add text that starts at ``line`` of the file to the last line of a listing, and the lines below it."""
+    first, *rest = text.split("\n")
+    above, at = lines[-1]
+    lines[-1] = (above + first, at)
+    lines += [(more, line + number) for number, more in enumerate(rest, 1)]
 
 
 def indent(depth: int) -> str:

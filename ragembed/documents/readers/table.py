@@ -14,7 +14,7 @@ from typing import Any
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.reader import RawFile, ReadOptions
-from ragembed.documents.readers.records import has_long_paths, leaf_lines, leaves
+from ragembed.documents.readers.records import DEEPEST, has_long_paths, is_deep, leaf_lines, leaves
 from ragembed.documents.readers.structure import well_formed
 from ragembed.errors import ConfigError, DocumentError
 
@@ -24,8 +24,6 @@ HEADER_WITHIN = 20
 EXCEL_HINT = re.compile(r"\s*sep=(.)[ \t]*\n", re.IGNORECASE)
 """The line that tells Excel the delimiter."""
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
-DEEPEST = 200
-"""Maximum nesting of a record. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
 LONGEST_METADATA = 1_000
 """The lists and objects of a text of at most this number of characters are metadata too."""
 MOST_NAMED = 50
@@ -64,11 +62,7 @@ def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 def parse_json_lines(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
-
-    A list or string with text is read like an object with the key ``text``. Numbers that are not finite become null. An
-    object with more than ``DEEPEST`` levels is not valid.
-    """
+    """Read a file with one JSON object per line. A list or string with text is read like an object with ``text``."""
     bad: list[int] = []
     columns: dict[str, None] = {}
     for number, line in enumerate(file.text.split("\n"), 1):
@@ -212,9 +206,11 @@ def _json_object(line: str) -> dict[str, Any] | None:
         record = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-    if isinstance(record, (list, str)) and _is_flat_enough(record, line) and _has_text(record):
+    if is_deep(record):
+        return None
+    if isinstance(record, (list, str)) and _has_text(record):
         record = {"text": record}
-    if not isinstance(record, dict) or not _is_flat_enough(record, line) or has_long_paths(record, len(line)):
+    if not isinstance(record, dict) or has_long_paths(record, len(line)):
         return None
     return json.loads(well_formed(json.dumps(record, ensure_ascii=False))) if "\\u" in line else record
 
@@ -222,20 +218,6 @@ def _json_object(line: str) -> dict[str, Any] | None:
 def _finite(number: str) -> float | None:
     value = float(number)
     return value if math.isfinite(value) else None
-
-
-def _is_flat_enough(record: Any, line: str) -> bool:
-    if line.count("[") + line.count("{") <= DEEPEST:
-        return True
-    level = [record]
-    for _ in range(DEEPEST):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, (dict, list))
-        ]
-    return not level
 
 
 def _record_document(record: dict[str, Any], number: int, options: ReadOptions) -> ParsedDocument | None:

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import rtf
 from ragembed.documents.readers.numbering import WordLists
-from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, main_part, optional, text_of
+from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, is_on, main_part, optional, text_of
 from ragembed.documents.readers.package import ZipPackage, attribute, value_of, whole_number
 from ragembed.documents.readers.properties import core_properties, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
@@ -30,12 +30,7 @@ BODY = CONTROLS | {"document", "body", "tbl"}
 
 
 def parse_docx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file: headings (recognised by their style), paragraphs, tables, text boxes, notes and comments.
-
-    Footnotes, endnotes, comments, charts and diagrams follow the paragraph or table that refers to them. Page headers
-    and footers are at the end. Tracked deletions and tables of contents are left out. The document has no line and page
-    numbers.
-    """
+    """Read a Word file. Notes and charts follow the paragraph that refers to them; page headers are at the end."""
     yield _document(ZipPackage(file.data, "Word file", NAMESPACES), file.options)
 
 
@@ -56,7 +51,7 @@ def _document(package: ZipPackage, options: ReadOptions) -> ParsedDocument:
 class _WordStyle:
     """What a paragraph style says about the role of its paragraphs. ``list_level`` is -1 if the list says it.
 
-    ``chain`` has the ids of the style and of those that it inherits from.
+    ``chain`` has the ids of the style and of those that it inherits from. The text of characters can be hidden, too.
     """
 
     name: str = ""
@@ -64,6 +59,7 @@ class _WordStyle:
     list_name: str = ""
     list_level: int = -1
     chain: tuple[str, ...] = ()
+    is_hidden: bool = False
 
 
 NO_STYLE = _WordStyle()
@@ -132,7 +128,7 @@ class _WordFile:
         text = text_of(paragraph, self._replaced).strip()
         boxes, self._boxes = self._boxes, []
         style = self._style(paragraph)
-        if CONTENTS_STYLE.match(style.name):
+        if CONTENTS_STYLE.match(style.name) or style.is_hidden:
             text = ""
         label = self._label(style, paragraph)
         if style.level is not None and text:
@@ -199,6 +195,9 @@ class _WordFile:
             for text in graphic_texts(child, self.package, self.main, self.options):
                 self.builder.add_note(text)
             return None
+        elif tag == "r":
+            style = self._styles.get(value_of(child.find("rPr"), "rStyle"), NO_STYLE)
+            return "" if style.is_hidden else None
         elif tag == "p":  # in a cell
             text = text_of(child, self._replaced)
             return f"{self._label(self._style(child), child)}{text}\n"
@@ -267,6 +266,9 @@ def _own_style(element: Element, base: _WordStyle) -> _WordStyle:
     heading = HEADING_STYLE.match(name)
     level = int(heading[1]) if heading else 0 if name == "Title" else base.level
     style = replace(base, name=name, level=level, chain=(attribute(element, "styleId"), *base.chain))
+    characters = element.find("rPr")
+    if characters is not None and characters.find("vanish") is not None:
+        style = replace(style, is_hidden=is_on(characters, "vanish"))
     properties = element.find("pPr")
     if properties is None:
         return style

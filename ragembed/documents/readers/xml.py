@@ -16,7 +16,7 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import html, source
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import Paragraphs, TextBuilder, indent, one_line
+from ragembed.documents.readers.structure import Paragraphs, add_to_listing, indent, one_line
 from ragembed.errors import DocumentError
 
 DEEPEST = 500
@@ -299,7 +299,7 @@ class _Article:
         else:
             if self._link and name in LINKS:
                 self.add(self._link, line)  # a link without a text of its own
-            self._adjacent = self._text.has_words
+            self._adjacent = bool(self._text.words)
 
     def add(self, text: str, line: int) -> None:
         if self._hidden:
@@ -312,10 +312,7 @@ class _Article:
         if self._listing is None:
             self._text.add(text, line)
         else:
-            first, *rest = text.split("\n")
-            above, at = self._listing[-1]
-            self._listing[-1] = (above + first, at)
-            self._listing += [(more, line + number) for number, more in enumerate(rest, 1)]
+            add_to_listing(self._listing, text, line)
 
     def comment(self, text: str, line: int) -> None:
         """Ignore a comment: in documents, it is a note of the author."""
@@ -338,7 +335,7 @@ class _Article:
         if not self._is_heading():
             if self._open[-2] in TITLED:
                 self._text.end_line()
-            self._adjacent = self._text.has_words
+            self._adjacent = bool(self._text.words)
         elif title := self._text.take_words():
             self._untitled[-1] = False
             self._text.add_heading(len(self._untitled), title)
@@ -364,7 +361,7 @@ class _Article:
         """End a paragraph: with a space in a cell, a line break in an element that is kept together, else a block."""
         self._adjacent = False
         if self._cells is not None:
-            self._text.add(" ", 0)
+            self._text.add(" ")
         elif self._together:
             self._text.end_line()
         else:
@@ -392,33 +389,29 @@ class _Outline:
     """
 
     def __init__(self, root: str) -> None:
-        self._builder = TextBuilder()
+        self._text = Paragraphs()
         self._title: str | None = None
         self._labelled = root not in PICTURES
         self._unseen = 0
         self._open: list[_Element] = []
         self._depth = 0
-        self._lines: list[tuple[str, int]] = []
-        self._words: list[str] = []
-        self._line = 0
-        self._last_line = 0
 
     def start(self, name: str, attributes: dict[str, str], line: int) -> None:
         if self._unseen or (name in UNSEEN and not self._labelled):
             self._unseen += 1
             return
-        if self._words:
+        if self._text.words:
             self._open.append(_Element(name, "", inline=True))
             return
         if self._open:
             above = self._open[-1]
             if above.label:
-                self._write(above.label, self._line, self._depth - 1)
+                self._write(above.label, self._text.line, self._depth - 1)
                 above.label = ""
             if self._depth == 1 or name == above.record:
-                self._end_block()
+                self._text.end_block("table")
             above.has_children = True
-        self._line = self._last_line = line
+        self._text.line = self._text.last_line = line
         pairs = [(key, one_line(value)) for key, value in attributes.items() if not key.startswith("xmlns")]
         written = "".join(f' {key}="{value}"' for key, value in pairs)
         has_label = self._labelled and (self._open or written)
@@ -433,42 +426,30 @@ class _Outline:
         if element.inline:
             return
         self._depth -= 1
-        text = one_line("".join(self._words))
-        self._words = []
+        text = self._text.take_words()
         if text or element.label:
-            self._write(": ".join(filter(None, (element.label, text))), self._line, self._depth)
-            self._last_line = line
+            self._write(": ".join(filter(None, (element.label, text))), self._text.line, self._depth)
+            self._text.last_line = line
         if self._open and element.has_children:
             self._open[-1].record = name
         if name == "title" and self._depth <= 2:
             self._title = self._title or text or None
 
     def add(self, text: str, line: int) -> None:
-        if self._unseen:
-            return
-        if words := text.lstrip():
-            if not self._words:
-                self._line = line + text[: len(text) - len(words)].count("\n")
-            self._last_line = line + text.rstrip().count("\n")
-            self._words.append(text)
-        elif self._words:
-            self._words.append(" ")
+        if not self._unseen:
+            self._text.add(text, line)
 
     def comment(self, text: str, line: int) -> None:
         """Keep a comment: in data and settings, it explains what follows."""
-        if self._labelled and not self._words and text.strip():
+        if self._labelled and not self._text.words and text.strip():
             if self._open[-1].label:
-                self._write(self._open[-1].label, self._line, self._depth - 1)
+                self._write(self._open[-1].label, self._text.line, self._depth - 1)
                 self._open[-1].label = ""
             self._write(one_line(text), line, self._depth)
 
     def document(self) -> ParsedDocument:
-        self._end_block()
-        return ParsedDocument(self._builder.text, self._builder.blocks, self._title, line_numbers=self._builder.places)
+        self._text.end_block("table")
+        return self._text.document(self._title)
 
     def _write(self, text: str, line: int, depth: int) -> None:
-        self._lines.append((indent(depth - 1) + text, line))
-
-    def _end_block(self) -> None:
-        self._builder.add(self._lines, "table", (), self._last_line)
-        self._lines = []
+        self._text.add_line(indent(depth - 1) + text, line)

@@ -25,11 +25,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 
 @dataclass(frozen=True, slots=True)
 class PaperCollection:
-    """A collection of a paper.
-
-    The paper averages over its ``group``, such as ``STS``. The first of ``paths``, relative to the folder of the data,
-    that exists is read. ``records`` is the number of texts or pairs in the paper; None if it is not given.
-    """
+    """A collection of a paper: its group, the ``paths`` where it may be, and the number of records in the paper."""
 
     name: str
     group: str

@@ -198,11 +198,7 @@ def _scores(report: Mapping[str, Any], best: bool) -> tuple[str, Mapping[str, fl
 
 
 def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
-    """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family.
-
-    Table 2 has means over the runs of models trained from raw ones, table 3 the best run of those trained from
-    contrastive ones. Table 6 has the other statistic of each.
-    """
+    """Measure table 2 (means over runs), 3 (best runs of contrastive models) or 6 (the other statistic of each)."""
     family = _family(run)
     raw = not family.startswith(("simcse-", "sncse-"))
     best = table == "table 3" or (table == "table 6" and raw)

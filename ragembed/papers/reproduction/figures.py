@@ -11,7 +11,7 @@ from typing import Any
 
 from ragembed.extras import needed_for
 from ragembed.files import make_folders, replace_file
-from ragembed.papers.reproduction.reproduction_report import csv_text, numbers
+from ragembed.papers.reproduction.reproduction_report import Number, csv_text, numbers
 from ragembed.papers.reproduction.reproduction_run import Outcome
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
@@ -56,16 +56,14 @@ def draw(outcome: Outcome, file: Path) -> bool:
 
 def _agreement(figure: Any, outcome: Outcome) -> bool:
     """Draw each measured number against the paper's number, or the measured numbers alone if the paper prints none."""
-    known = [number for number in numbers(outcome) if number.value is not None and number.published is not None]
+    known = [
+        (number.column, number.published, value) for number, value in _known(outcome) if number.published is not None
+    ]
     if not known:
         return _dots(figure, outcome)
     (axes,) = _panels(figure, 1)[0]
-    columns = list(dict.fromkeys(number.column for number in known))
-    for i, column in enumerate(columns):
-        found = [number for number in known if number.column == column]
-        places = [[number.published for number in found], [number.value for number in found]]
-        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=column)
-    drawn = [v for number in known for v in (number.published, number.value) if v is not None]
+    _series(figure, axes, known)
+    drawn = [place for _, *places in known for place in places]
     ends = [min(drawn), max(drawn)]
     axes.plot(ends, ends, color="grey", linewidth=0.8)
     if ends[0] > 0 and ends[1] > _LARGE:
@@ -73,27 +71,30 @@ def _agreement(figure: Any, outcome: Outcome) -> bool:
         axes.set_yscale("log")
     axes.set_xlabel("paper")
     axes.set_ylabel("measured")
-    _legend(figure, columns)
     return True
 
 
 def _dots(figure: Any, outcome: Outcome) -> bool:
-    known = [number for number in numbers(outcome) if number.value is not None]
+    known = _known(outcome)
     if not known:
         return False
-    rows = list(dict.fromkeys(number.row for number in known))
-    columns = list(dict.fromkeys(number.column for number in known))
+    rows = list(dict.fromkeys(number.row for number, _ in known))
     figure.set_size_inches(7.0, max(_PANEL_HEIGHT, 0.22 * len(rows) + 1.2))
     axes = figure.add_subplot()
-    for i, column in enumerate(columns):
-        found = [number for number in known if number.column == column]
-        places = [number.value for number in found], [rows.index(number.row) for number in found]
-        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=column)
+    _series(figure, axes, [(number.column, value, rows.index(number.row)) for number, value in known])
     axes.set_yticks(range(len(rows)), rows, fontsize=7)
     axes.invert_yaxis()
     axes.grid(visible=True, axis="x", alpha=0.3)
-    _legend(figure, columns)
     return True
+
+
+def _series(figure: Any, axes: Any, points: Sequence[tuple[str, float, float]], **style: float) -> None:
+    """Draw points, each with the name of its series, and a legend."""
+    names = list(dict.fromkeys(name for name, _, _ in points))
+    for i, name in enumerate(names):
+        x, y = zip(*((x, y) for series, x, y in points if series == name), strict=True)
+        axes.plot(x, y, _MARKERS[i % len(_MARKERS)], markersize=4, label=name, **style)
+    figure.legend(loc="outside lower center", fontsize=7, ncols=min(len(names), 4))
 
 
 def _correlations(figure: Any, outcome: Outcome) -> bool:
@@ -129,15 +130,16 @@ def _alignment(figure: Any, outcome: Outcome) -> bool:
     if not models:
         return False
     (axes,) = _panels(figure, 1)[0]
-    for i, model in enumerate(models):
-        alignment, uniformity = found[f"{model}: alignment"], found.get(f"{model}: uniformity", {})
-        rows = [row for row in alignment if row in uniformity]
-        places = [uniformity[row] for row in rows], [alignment[row] for row in rows]
-        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=model, alpha=0.8)
+    points = [
+        (model, found[f"{model}: uniformity"][row], value)
+        for model in models
+        for row, value in found[f"{model}: alignment"].items()
+        if row in found.get(f"{model}: uniformity", {})
+    ]
+    _series(figure, axes, points, alpha=0.8)
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_xlabel("uniformity")
     axes.set_ylabel("alignment")
-    _legend(figure, models)
     return True
 
 
@@ -172,10 +174,9 @@ def _layers(figure: Any, outcome: Outcome) -> bool:
 def _heat_maps(figure: Any, outcome: Outcome) -> bool:
     """Draw the score by layer and weight, a panel per group or collection, with a cross at the best."""
     panels: dict[str, dict[tuple[float, str], float]] = {}
-    for number in numbers(outcome):
+    for number, value in _known(outcome):
         name, _, weight = number.row.partition(": w=")
-        if number.value is not None:
-            panels.setdefault(name, {})[float(weight), number.column] = number.value
+        panels.setdefault(name, {})[float(weight), number.column] = value
     if not panels:
         return False
     drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
@@ -199,10 +200,9 @@ def _heat_maps(figure: Any, outcome: Outcome) -> bool:
 def _curves(figure: Any, outcome: Outcome) -> bool:
     """Draw a curve per row; a row ``name: curve`` belongs to the panel ``name``."""
     panels: dict[str, dict[str, dict[str, float]]] = {}
-    for number in numbers(outcome):
+    for number, value in _known(outcome):
         name, _, curve = number.row.partition(": ")
-        if number.value is not None:
-            panels.setdefault(name, {}).setdefault(curve, {})[number.column] = number.value
+        panels.setdefault(name, {}).setdefault(curve, {})[number.column] = value
     if not panels:
         return False
     drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
@@ -214,15 +214,13 @@ def _curves(figure: Any, outcome: Outcome) -> bool:
         axes.set_ylabel("score")
         axes.grid(visible=True, alpha=0.3)
         if len(curves) > 1:
-            axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=3)
+            _legend_below(axes, columns=3)
     return True
 
 
 def _similarity_map(figure: Any, outcome: Outcome) -> bool:
     """Draw the cosines between layers as a map, and by the number of hops as curves."""
-    values = {
-        (int(number.row), int(number.column)): number.value for number in numbers(outcome) if number.value is not None
-    }
+    values = {(int(number.row), int(number.column)): value for number, value in _known(outcome)}
     if not values:
         return False
     layers = sorted({row for row, _ in values})
@@ -239,16 +237,19 @@ def _similarity_map(figure: Any, outcome: Outcome) -> bool:
     right.set_xlabel("layer")
     right.set_ylabel("cosine")
     right.grid(visible=True, alpha=0.3)
-    right.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=4)
+    _legend_below(right, columns=4)
     return True
 
 
 def _by_column(outcome: Outcome) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for number in numbers(outcome):
-        if number.value is not None:
-            found.setdefault(number.column, {})[number.row] = number.value
+    for number, value in _known(outcome):
+        found.setdefault(number.column, {})[number.row] = value
     return found
+
+
+def _known(outcome: Outcome) -> list[tuple[Number, float]]:
+    return [(number, number.value) for number in numbers(outcome) if number.value is not None]
 
 
 def _panels(figure: Any, across: int, down: int = 0) -> Any:
@@ -263,8 +264,8 @@ def _panels(figure: Any, across: int, down: int = 0) -> Any:
     return panels
 
 
-def _legend(figure: Any, labels: Sequence[str]) -> None:
-    figure.legend(loc="outside lower center", fontsize=7, ncols=max(1, min(len(labels), 4)))
+def _legend_below(axes: Any, columns: int) -> None:
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=columns)
 
 
 _DRAWINGS: Mapping[str, Callable[[Any, Outcome], bool]] = {

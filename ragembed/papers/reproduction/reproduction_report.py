@@ -111,13 +111,10 @@ def _differences(found: Sequence[Number]) -> Iterator[str]:
         if number.difference is not None:
             by_column.setdefault(number.column, []).append(number.difference)
     if by_column:
-        parts = [f"{column} {_rms(values):.1f} ({len(values)})" for column, values in by_column.items()]
+        roots = {name: math.hypot(*values) / math.sqrt(len(values)) for name, values in by_column.items()}
+        parts = [f"{column} {root:.1f} ({len(by_column[column])})" for column, root in roots.items()]
         yield ""
         yield f"root mean square of the differences (numbers compared): {', '.join(parts)}"
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(sum(value * value for value in values) / len(values))
 
 
 def csv_text(outcome: Outcome) -> str:

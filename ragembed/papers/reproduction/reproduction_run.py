@@ -62,9 +62,8 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
 class Inputs:
     """What the user gives for a run.
 
-    ``word_vectors`` is for the columns B2S. ``runs`` counts the runs of k-means, and the trainings of each row of
-    DefSent+, whose head is from ``head_from``, by default ``model``. Empty ``collections`` and ``columns`` stand for
-    all. Without ``measure``, the result has only the numbers that earlier runs left in ``out``.
+    ``runs`` counts those of k-means and of DefSent+, whose head is from ``head_from``. Empty choices stand for all.
+    Without ``measure``, only the numbers in ``out`` are shown.
     """
 
     data: Path
@@ -236,7 +235,9 @@ class Reproduction:
         if collection.group == "corpus":
             path = sentences(path, self.inputs.out)
         read = READERS[task](path, self.inputs.runs)
-        self._compare_sizes(collection, task, read)
+        size = len(read.documents) // (2 if task == "sts" else 1)
+        if collection.records is not None and task in ("sts", "clustering") and size != collection.records:
+            self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")
         configs = list(dict.fromkeys(cell.config for cell in cells))
         digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
@@ -256,11 +257,6 @@ class Reproduction:
             scores = self._measured[keys[cell.config]]
             value = scores.get(cell.score or read.headline)
             yield Value(cell.row, cell.column, collection.name, value, scores.get("undefined", ""))
-
-    def _compare_sizes(self, collection: PaperCollection, task: str, read: Task) -> None:
-        size = len(read.documents) // (2 if task == "sts" else 1)
-        if collection.records is not None and task in ("sts", "clustering") and size != collection.records:
-            self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")
 
     def _parts(self, configs: Sequence[EmbedderConfig], texts: int) -> Iterator[list[EmbedderConfig]]:
         """Yield the configurations in parts whose raw vectors fit into memory.

@@ -46,7 +46,7 @@ _WINDOWS, _STARTS = (1, 2, 3, 4), tuple(range(7))
 
 def _methods(run: Reproduction) -> dict[str, EmbedderConfig]:
     """Return the configurations of the rows of tables III, V and VI."""
-    packaged = (find_root(run) / "modules.json").is_file()
+    packaged = (find_model(run.inputs.model).root / "modules.json").is_file()
     weighed = run.config.replace(extractor="sbert-wk", layers="last")
     found = {"Sentence-BERT" if packaged else "Avg. BERT embeddings": run.config}
     if not packaged:
@@ -67,11 +67,6 @@ def _methods(run: Reproduction) -> dict[str, EmbedderConfig]:
     else:
         run.note("word vectors, SIF and p-mean need --word-vectors FILE")
     return found
-
-
-def find_root(run: Reproduction) -> Path:
-    """Return the folder of the model's package."""
-    return find_model(run.inputs.model).root
 
 
 def _compared(columns: Mapping[str, str], score: str, task: str, run: Reproduction) -> Iterator[Value]:

@@ -53,11 +53,7 @@ class ClassificationScore:
 
 @dataclass(frozen=True, slots=True)
 class SplitScore:
-    """Accuracy on the test split, and of the chosen regularisation on the dev split or in cross-validation.
-
-    Both are in per cent. ``strength`` is that regularisation: C of the logistic regression (larger is weaker), or
-    weight decay of the perceptron.
-    """
+    """Accuracies on the test split and of the chosen ``strength`` (C or weight decay) on the dev split, in per cent."""
 
     accuracy: float
     dev_accuracy: float
@@ -82,10 +78,8 @@ def classification_accuracy(
 ) -> ClassificationScore:
     """Return the accuracy of a classifier for features of shape ``(n, d)`` in stratified cross-validation.
 
-    The classifier is ``logistic``, or ``mlp``: a perceptron with 50 hidden sigmoid units, trained with Adam in batches
-    of 64, which keeps the weights with the best accuracy on 5 % of the training rows. With ``nested``, the
-    regularisation of each fold is chosen by cross-validation inside of its training part, among the values of SentEval:
-    C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight decay 10⁻⁵.
+    The classifier is ``logistic``, or ``mlp``, SentEval's perceptron with 50 hidden units. With ``nested``, each fold
+    chooses C from 2⁻² to 2³, or a weight decay from 10⁻⁵ to 10⁻², else C is 1 and the decay 10⁻⁵.
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     found, codes = labels(true_labels, "labels", len(features))
@@ -118,9 +112,7 @@ def split_accuracy(
 ) -> SplitScore:
     """Return the accuracy on the test split of a classifier that is fitted on the train split.
 
-    Each row of the features, shape ``(n, d)``, has a split: ``train``, ``dev`` or ``test``. The regularisation is the
-    one with the best accuracy on the dev split; if there is none, it is chosen by cross-validation on the train split.
-    The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
+    The regularisation, of SentEval's values, is the best one on the dev split, or in cross-validation without one.
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     _, codes = labels(true_labels, "labels", len(features))
@@ -151,9 +143,7 @@ def similarity_classification(
 ) -> SimilarityScore:
     """Predict the similarity of pairs with logistic regression on ``|u - v|`` and ``u * v``, in cross-validation.
 
-    The classes are the integers from the smallest score, rounded down, to the largest, rounded up. A score between two
-    classes is learned as both, with the weights of :func:`split_target`. The prediction is the mean of the classes,
-    weighted by their probabilities.
+    The classes are whole scores, with the weights of :func:`split_target`; the prediction is their mean.
     """
     first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
     judged = numbers(scores, "scores", len(first))
@@ -319,12 +309,9 @@ def relatedness_regression(
 ) -> SimilarityScore:
     """Predict the scores of the pairs of the test split with a regression that is fitted on the train split.
 
-    This is the supervised evaluation of STS-B and SICK-R in SentEval, after Tai, Socher & Manning 2015. A linear layer
-    with a softmax maps ``|u - v|`` and ``u * v`` to a distribution over the scores 1 to 5; the prediction is its mean.
-    A judged score between two whole scores is learned as both; below 1, it is learned as a part of 1. The mean squared
-    error of the distributions is minimised with Adam in batches of 64. After every 50 epochs, the Pearson correlation
-    on the dev split is computed; the best weights are kept, and training ends with the fourth time that they do not
-    improve, or after 1,000 epochs.
+    This is the evaluation of STS-B and SICK-R in SentEval, after Tai, Socher & Manning 2015: a softmax layer over the
+    scores 1 to 5 on ``|u - v|`` and ``u * v``, trained with Adam on the mean squared error; every 50 epochs, the
+    correlation on the dev split decides which weights are kept and when training ends.
     """
     features = pair_features(vectors1, vectors2)
     judged = numbers(scores, "scores", len(features))

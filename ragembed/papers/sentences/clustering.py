@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,9 +41,7 @@ def clustering_accuracy(
 ) -> ClusteringScore:
     """Return the accuracy of k-means with one cluster per label for points of shape ``(n, d)``.
 
-    Run ``i`` uses the best of 10 initialisations with ``random_state=i``. If the vectors have fewer distinct values
-    than there are labels, k-means finds fewer clusters, and the remaining labels count as wrong. ``advance`` is called
-    with 1 after each run.
+    Run ``i`` uses the best of 10 initialisations with ``random_state=i``; ``advance`` is called with 1 after each.
     """
     points = matrix(vectors, "vectors")
     label_names, codes = labels(true_labels, "labels", len(points))
@@ -56,7 +55,9 @@ def clustering_accuracy(
     accuracies = []
     # Several runs at once with one thread each are faster than one run with several threads, which wait for each other
     # after every step: on a busy processor, by a factor of 7.
-    pool = ThreadPoolExecutor(min(processors(), at_least(runs, 1, "runs")), initializer=_use_one_thread)
+    # OpenMP has one thread for each region that a thread of the pool starts.
+    one_thread = partial(threadpool_limits, limits=1, user_api="openmp")
+    pool = ThreadPoolExecutor(min(processors(), at_least(runs, 1, "runs")), initializer=one_thread)
     with pool, threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
         # k-means warns if it finds fewer clusters than requested.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -67,17 +68,8 @@ def clustering_accuracy(
     return ClusteringScore(float(np.mean(accuracies)), tuple(accuracies))
 
 
-def _use_one_thread() -> None:
-    """Limit OpenMP to one thread for each region that the calling thread starts."""
-    threadpool_limits(limits=1, user_api="openmp")
-
-
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
-    """Return the share of correct rows, in per cent, under the best one-to-one assignment of clusters to labels.
-
-    The assignment maximises the number of rows whose cluster is assigned to their label (Hungarian method). If the
-    numbers of clusters and labels differ, the rows of the remaining ones count as wrong.
-    """
+    """Return the per cent of correct rows under the best assignment of clusters to labels (Hungarian method)."""
     label_names, rows = labels(true_labels, "labels")
     cluster_names, columns = labels(clusters, "clusters", len(rows))
     together = np.zeros((len(label_names), len(cluster_names)), dtype=np.int64)

@@ -31,11 +31,8 @@ class TextStatistics:
 class Description:
     """The statistics of a collection, or of one of its splits.
 
-    ``classes`` is None for scores. ``imbalance`` is the size of the largest class divided by that of the smallest; for
-    scores, the pairs in the highest point of the scale divided by those in the lowest (on a scale from 0 to 5, scores
-    of at least 4 by scores of at most 1). ``words`` are separated by spaces, ``tokens`` are those of the tokenizer
-    without special tokens. ``overlap`` is the mean Jaccard index of the words of both texts of a pair, in lower case
-    and per cent.
+    ``imbalance`` is the largest class divided by the smallest; for scores, the pairs in the highest point of the scale
+    divided by those in the lowest. ``overlap`` is the mean Jaccard index of the words of pairs, in per cent.
     """
 
     collection: str

@@ -15,13 +15,10 @@ _BLOCK_CELLS = 1 << 21
 
 
 def iso_score(vectors: ArrayLike) -> float:
-    """Return the IsoScore: 1 if the variance is equal in all directions, 0 if one direction has all of it.
+    """Return the IsoScore of Rudman et al. 2022: 1 if the variance is equal in all directions, 0 if one has all of it.
 
-    Vectors have the shape ``(n, d)``; ``n`` rows vary in at most ``n - 1`` directions, so few rows always have a low
-    score. Source: Rudman et al. 2022. With λ the variances of the d principal components, λ̂ = √d·λ/‖λ‖, δ = ‖λ̂ -
-    1‖/√(2(d - √d)) and φ = (d - δ²(d - √d))²/d², the score is (dφ - 1)/(d - 1). Because ‖λ̂‖² = d, ‖λ̂ - 1‖² = 2d -
-    2·Σλ̂. Therefore φ = (Σλ̂)²/d² = (Σλ)²/(d·‖λ‖²), and the score is ((Σλ)²/‖λ‖² - 1)/(d - 1). Both sums follow from
-    the covariance without its eigenvalues: Σλ is its trace, and ‖λ‖ its Frobenius norm.
+    With λ the variances of the d principal components, it is ((Σλ)²/‖λ‖² - 1)/(d - 1), which follows from the
+    covariance without eigenvalues: Σλ is its trace, and ‖λ‖ its Frobenius norm. Few rows always have a low score.
     """
     points = matrix(vectors, "vectors", least=2)
     dimensions = points.shape[1]

@@ -129,12 +129,12 @@ def _heat_maps(figure: Any, results: Sequence[Result]) -> None:
     width = max(_WIDTH / len(series), _CELL_INCHES * len(ticks), 2.5)
     height = _ROW_INCHES * len(weights) + 1.5 + (_LETTER_INCHES * max(map(len, ticks)) if turned else 0.0)
     figure.set_size_inches(width * len(series) + 1.0, max(_HEIGHT, height))
-    least, greatest = _range(results)
+    defined = [result.value for result in results if not math.isnan(result.value)] or [0.0]
     panels = figure.subplots(1, len(series), squeeze=False, sharey=True)[0]
     for axes, (label, members) in zip(panels, series.items(), strict=True):
         values = _means(members, lambda result: (_w(result), result.config.layers))
         cells = [[values.get((w, layers), float("nan")) for layers in ticks] for w in weights]
-        image = axes.imshow(cells, origin="lower", aspect="auto", vmin=least, vmax=greatest)
+        image = axes.imshow(cells, origin="lower", aspect="auto", vmin=min(defined), vmax=max(defined))
         if values:
             best_w, best_layers = max(values, key=lambda place: values[place])
             axes.plot(ticks.index(best_layers), weights.index(best_w), marker="x", color="white")
@@ -232,11 +232,6 @@ def _means(results: Sequence[Result], place: Callable[[Result], Any]) -> dict[An
     return {value: mean for value, mean in means.items() if not math.isnan(mean)}
 
 
-def _range(results: Sequence[Result]) -> tuple[float, float]:
-    values = [result.value for result in results if not math.isnan(result.value)] or [0.0]
-    return min(values), max(values)
-
-
 def _w(named: Named) -> float | None:
     """Return the weight of Avg.: 0 for a contextual extractor, 1 for ``avg``, None for other extractors."""
     extraction = named.config.extraction
@@ -267,11 +262,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def interval(result: Result) -> tuple[float, float]:
-    """Return the 95 % interval of the main score; NaN if the scores do not determine one.
-
-    For runs it is that of their mean. For correlations it follows from Fisher's transformation, with the variance
-    1.06 / (n - 3) of Fieller et al. 1957 for Spearman's correlation of n pairs.
-    """
+    """Return the 95 % interval of the main score, from runs or by Fisher's transformation (Fieller et al. 1957)."""
     runs, pairs = result.scores.get("run_accuracies") or (), result.scores.get("pairs", 0)
     if len(runs) > 1:
         half = 1.96 * statistics.stdev(runs) / math.sqrt(len(runs))

@@ -166,11 +166,7 @@ class ClassificationTask:
 
 @dataclass(frozen=True, slots=True)
 class IsotropyTask:
-    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs.
-
-    Pairs with a score of ``positive_score`` or more are positive. The uniformity of ``n`` texts needs all ``n²``
-    distances; ``with_uniformity=False`` leaves it out.
-    """
+    """IsoScore, uniformity, which needs all distances, and for pairs with a high score their alignment."""
 
     name: str
     texts: Sequence[str]
@@ -227,16 +223,10 @@ def read_classification(
 ) -> Task:
     """Read a classification task.
 
-    The path is one of these:
-
-    - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
-    - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
-    - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
-    - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
-    - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
-
-    The classifiers and ``nested`` are those of :func:`classification_accuracy` and :func:`split_accuracy`. With
-    ``relatedness``, the relatedness scores of SICK are predicted instead of its entailment labels.
+    The path is a TSV file (``label`` or ``score``, then ``text`` or ``sentence1`` and ``sentence2``, and ``split``
+    first if given), a probing task of SentEval, or a folder with the files of a collection as in SentEval, or of
+    SciCite. With ``relatedness``, the scores of SICK are predicted instead of its labels; the rest is as in
+    :func:`split_accuracy`.
     """
     require("sklearn", "classification")
     at_least(folds, 2, "the number of folds")
@@ -259,8 +249,7 @@ def read_classification(
 def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
     """Read an isotropy task from a table of another task, a BEIR folder, or a text file with one text per line.
 
-    Sentence pairs with ``positive_score`` or more count for the alignment. The default, 5, is the highest score of
-    semantic textual similarity; other authors use 4.
+    Sentence pairs with ``positive_score`` or more count for the alignment; some authors use 4.
     """
     if path.is_dir():
         return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))

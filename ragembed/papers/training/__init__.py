@@ -21,33 +21,18 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.papers.training.b2s import B2sRequest, train_b2s
-    from ragembed.papers.training.dictionary import Dictionary, read_dictionaries
-    from ragembed.papers.training.material import TrainingRequest
-    from ragembed.papers.training.reverse_dictionary import ReverseDictionary
-    from ragembed.papers.training.settings import (
-        RECIPES,
-        B2sSettings,
-        OptimizerSettings,
-        StepSettings,
-        TrainingSettings,
-    )
-    from ragembed.papers.training.train import train_from_dictionary
-
-__all__ = [
-    "RECIPES",
-    "B2sRequest",
-    "B2sSettings",
-    "Dictionary",
-    "OptimizerSettings",
-    "ReverseDictionary",
-    "StepSettings",
-    "TrainingRequest",
-    "TrainingSettings",
-    "read_dictionaries",
-    "train_b2s",
-    "train_from_dictionary",
-]
+    from ragembed.papers.training.b2s import B2sRequest as B2sRequest
+    from ragembed.papers.training.b2s import train_b2s as train_b2s
+    from ragembed.papers.training.dictionary import Dictionary as Dictionary
+    from ragembed.papers.training.dictionary import read_dictionaries as read_dictionaries
+    from ragembed.papers.training.material import TrainingRequest as TrainingRequest
+    from ragembed.papers.training.reverse_dictionary import ReverseDictionary as ReverseDictionary
+    from ragembed.papers.training.settings import RECIPES as RECIPES
+    from ragembed.papers.training.settings import B2sSettings as B2sSettings
+    from ragembed.papers.training.settings import OptimizerSettings as OptimizerSettings
+    from ragembed.papers.training.settings import StepSettings as StepSettings
+    from ragembed.papers.training.settings import TrainingSettings as TrainingSettings
+    from ragembed.papers.training.train import train_from_dictionary as train_from_dictionary
 
 _NAMES = {
     "b2s": ("B2sRequest", "train_b2s"),
@@ -58,3 +43,4 @@ _NAMES = {
     "train": ("train_from_dictionary",),
 }
 __getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="papers")
+__all__ = __dir__()

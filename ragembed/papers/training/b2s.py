@@ -45,11 +45,7 @@ _CLAMP = 20.0
 
 @dataclass(frozen=True, slots=True)
 class B2sRequest:
-    """The inputs, the output and the settings of :func:`train_b2s`.
-
-    The UTF-8 file ``corpus`` has one text per line, best one sentence. The raw document vectors of ``config``, with the
-    extractor ``transformer``, are the contexts. If ``out`` contains an interrupted training, this training is resumed.
-    """
+    """The inputs, the output and the settings of :func:`train_b2s`; ``corpus`` has one text per line."""
 
     corpus: Path
     config: EmbedderConfig
@@ -66,8 +62,7 @@ class B2sRequest:
 def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
     """Train word vectors, write them to ``vectors.bin`` in a folder, and return the report in its ``training.json``.
 
-    The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
-    interrupted training with the same inputs and settings, the training is resumed and gives the same result.
+    An interrupted training with the same inputs and settings is resumed and gives the same result.
     """
     progress = progress or SilentProgress()
     require_folder(request.out)
@@ -76,7 +71,13 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
     with checkpoints.locked():
         require_folder(request.out)
-        if checkpoints.begin(_plan(request, embedder)):
+        plan = {
+            "method": "b2s",
+            "settings": asdict(request.settings),
+            "corpus": file_sha256(request.corpus),
+            "encoder": dict(embedder.extractor.config),
+        }
+        if checkpoints.begin(plan):
             progress.note(f"resuming the training in {request.out}")
         contexts = _contexts(embedder, words, checkpoints, progress)
         vectors, losses = _train(contexts, words, request.settings, checkpoints, progress)
@@ -88,11 +89,9 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
 
 @dataclass(frozen=True, eq=False)
 class CorpusWords:
-    """The words of a corpus.
+    """The words of a corpus by frequency, and those of each text, one text after the other.
 
-    ``names`` and ``counts``, int64 of shape ``(words,)``, are in the order of frequency. ``ids`` has the words of all
-    texts that have any, one text after the other, int32; ``starts``, shape ``(texts + 1,)``, says where each of these
-    texts starts. ``used`` says which texts of the corpus have a word, shape ``(lines,)``.
+    ``starts`` says where each text starts, and ``used`` which texts of the corpus have a word.
     """
 
     corpus: Corpus
@@ -271,16 +270,6 @@ def write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
         for word, vector in zip(words, vectors.astype("<f4"), strict=True):
             stream.write(word.encode() + b" " + vector.tobytes() + b"\n")
     publish(temporary, file)
-
-
-def _plan(request: B2sRequest, embedder: Embedder) -> dict[str, Any]:
-    """Return what determines the result."""
-    return {
-        "method": "b2s",
-        "settings": asdict(request.settings),
-        "corpus": file_sha256(request.corpus),
-        "encoder": dict(embedder.extractor.config),
-    }
 
 
 def _report(request: B2sRequest, embedder: Embedder, words: CorpusWords, losses: Sequence[float]) -> dict[str, Any]:

@@ -54,11 +54,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it. Raises :class:`TrainingError` if another process has locked it.
-
-        The operating system releases the lock if the process dies. Because the folder is deleted at the end of the
-        training, raises :class:`ConfigError` if it is a symbolic link or contains files from other programs.
-        """
+        """Create the folder, which must have no other files because it is deleted at the end, and lock it."""
         if self.folder.is_symlink():
             raise ConfigError(f"{self.folder} is a symbolic link, which is not followed: choose another folder")
         names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
@@ -82,11 +78,7 @@ class Checkpoints:
             lock.release()
 
     def begin(self, plan: Mapping[str, Any]) -> bool:
-        """Start or resume the training with this ``plan`` in the locked folder. Return whether it is resumed.
-
-        Raises :class:`ConfigError` if the folder contains a training with another plan. The message names the first
-        difference.
-        """
+        """Start or resume the training with this ``plan``; return whether it is resumed, or raise for another plan."""
         known = self.read(PLAN)
         if known is None:
             self.write(PLAN, plan)

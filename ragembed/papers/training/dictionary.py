@@ -62,11 +62,7 @@ class Dictionary:
 
 
 def merge(senses: Iterable[Sense]) -> Dictionary:
-    """Merge equal entries, in the order of their first occurrence, and drop duplicate definitions of an entry.
-
-    Texts that differ only in white space are equal. Upper and lower case differ. Raises :class:`DictionaryError` if an
-    entry is empty, or has no definition in any file. The message names the entry.
-    """
+    """Merge equal entries in the order of their first occurrence, and drop their duplicate definitions."""
     by_entry: dict[str, dict[str, None]] = {}
     origins: dict[str, str] = {}
     for sense in senses:
@@ -111,28 +107,15 @@ READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
 def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
     """Read dictionaries of any format and merge them, in the order of their first entries.
 
-    Files are tables (``.tsv``, ``.jsonl``), dictd (``.index``), StarDict (``.ifo``) or Markdown glossaries (``.md``,
-    ``.markdown``); a folder contains the WordNet database or Markdown files. White space is normalised; upper and lower
-    case differ.
+    They are files with a suffix in :data:`READERS`, or folders with the WordNet database or Markdown files.
     """
     if not paths:
         raise DictionaryError("no dictionary: expected at least one file or folder")
-    return merge(sense for path in paths for sense in _non_empty(path))
-
-
-def _non_empty(path: Path) -> Iterator[Sense]:
-    """Yield the senses of a path. Raises :class:`DictionaryError` if there are none."""
-    empty = True
-    for sense in _senses(path):
-        empty = False
-        yield sense
-    if empty:
-        hint = (
-            f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
-            if path.suffix.lower() in (".md", ".markdown")
-            else ""
-        )
-        raise DictionaryError(f"{path} has no entry{hint}")
+    senses = {path: list(_senses(path)) for path in paths}
+    if empty := next((path for path, found in senses.items() if not found), None):
+        hint = f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
+        raise DictionaryError(f"{empty} has no entry{hint if empty.suffix.lower() in ('.md', '.markdown') else ''}")
+    return merge(sense for found in senses.values() for sense in found)
 
 
 def _senses(path: Path) -> Iterator[Sense]:
@@ -172,9 +155,8 @@ class HeldOut:
 def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dictionary, tuple[HeldOut, ...]]:
     """Draw ``count`` definitions at random. Return the dictionary without them, and the drawn definitions.
 
-    A definition that several entries share is removed from all of them. A definition is drawn only if each of its
-    entries keeps another one. If ``count`` is None, up to a twentieth of the distinct definitions is drawn, at most
-    1,000. Raises :class:`ConfigError` if fewer than ``count`` definitions can be drawn.
+    A shared definition is removed from all its entries, which must keep another one. By default, a twentieth is drawn,
+    at most 1,000.
     """
     owners: dict[str, list[int]] = {}
     for entry, definition in dictionary.pairs():
@@ -200,11 +182,7 @@ def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dict
 
 
 def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dictionary, NDArray[np.int64]]:
-    """Return the entries that are single tokens, and the token id of each, for DefSent.
-
-    Entries with the same token are merged, such as upper and lower case with an uncased model. Raises
-    :class:`DictionaryError` if no entry is a single token.
-    """
+    """Return the entries that are single tokens, and the token id of each, for DefSent; equal tokens are merged."""
     by_token: dict[int, tuple[str, dict[str, None]]] = {}
     # With a leading space, as inside a sentence. In a byte-level tokenizer, the token without the space is different.
     for entry, definitions, ids in zip(

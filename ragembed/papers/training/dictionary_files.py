@@ -78,11 +78,7 @@ _EXAMPLES = re.compile(r'[;:]\s*"')
 
 
 def read_wordnet(folder: Path) -> Iterator[Sense]:
-    """Yield one sense per word of each synset. The definition is the gloss up to the first example.
-
-    Underscores in words become spaces. Raises :class:`DictionaryError` if one of :data:`WORDNET_FILES` is missing in
-    ``folder``, or a line is not in WordNet's format.
-    """
+    """Yield one sense per word of each synset, with the gloss up to the first example."""
     for name in WORDNET_FILES:
         file = folder / name
         if not file.is_file():
@@ -115,11 +111,7 @@ _ABOUT = ("00-database", "00database")
 
 
 def read_dictd(index: Path) -> Iterator[Sense]:
-    """Yield one sense per headword of ``NAME.index``: the article, without a first line that repeats the headword.
-
-    Headwords that describe the database itself are skipped. Raises :class:`DictionaryError` if the file with the
-    articles is missing, or a line of the index points outside it.
-    """
+    """Yield one sense per headword of ``NAME.index``: the article, without a first line that repeats the headword."""
     articles = read_packed(index.with_suffix(".dict"))
     for number, line in lines(index):
         fields = line.split("\t")
@@ -138,7 +130,9 @@ def read_dictd(index: Path) -> Iterator[Sense]:
             )
         entry = fields[3] if len(fields) == 4 else fields[0]
         article = articles[offset : offset + length].decode("utf-8", "replace")
-        yield Sense(entry, _without_headword(article, entry), origin)
+        first, _, rest = article.strip().partition("\n")
+        repeats = rest.strip() and first.strip().lower().startswith(entry.strip().lower())
+        yield Sense(entry, rest if repeats else article, origin)
 
 
 def read_packed(plain: Path, suffix: str = ".dz") -> bytes:
@@ -163,21 +157,12 @@ def _base64_number(text: str, origin: str) -> int:
     return value
 
 
-def _without_headword(article: str, entry: str) -> str:
-    first, _, rest = article.strip().partition("\n")
-    return rest if rest.strip() and first.strip().lower().startswith(entry.strip().lower()) else article
-
-
 _PLAIN, _MARKED_UP = "mlw", "ghx"
 _MARKUP = re.compile(r"<[^>]*>")
 
 
 def read_stardict(ifo: Path) -> Iterator[Sense]:
-    """Yield one sense per word of the index. The definition is the text of its article, without markup.
-
-    Pronunciations, pictures and sounds are skipped. Raises :class:`DictionaryError` if a file is missing, truncated or
-    inconsistent.
-    """
+    """Yield one sense per word of the index, with the text of its article, without markup and pictures."""
     fields = dict(line.split("=", 1) for _, line in lines(ifo) if "=" in line)
     bits = fields.get("idxoffsetbits", "32").strip()
     if bits not in ("32", "64"):

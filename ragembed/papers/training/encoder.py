@@ -79,11 +79,7 @@ class PoolerHead(nn.Module):
 
 
 class MlmHead(nn.Module):
-    """The frozen masked-word head of a model, without its last product: dense layer, GELU (erf), layer normalisation.
-
-    DefSent uses it. ``tensors`` has ``dense.weight`` and ``dense.bias`` of shapes ``(d, d)`` and ``(d,)``, and
-    ``norm.weight`` and ``norm.bias`` of shape ``(d,)``.
-    """
+    """The frozen masked-word head of DefSent, without its last product: dense layer, GELU (erf), layer norm."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], epsilon: float) -> None:
         super().__init__()
@@ -123,11 +119,7 @@ class DefinitionEncoder(nn.Module):
         self.head = head
 
     def pooled(self, ids: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
-        """Return the pooled vectors of texts, shape ``(n, d)``.
-
-        ``cls`` takes the vector of the first token, ``mean`` the mean over all tokens, including special tokens.
-        ``ids`` and ``mask`` have the shape ``(n, tokens)``. ``mask`` is 1 for tokens and 0 for the padding after them.
-        """
+        """Return vectors of first tokens (``cls``), or means over all tokens with special ones, shape ``(n, d)``."""
         states: torch.Tensor = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
         if pooling == "cls":
             return states[:, 0]
@@ -155,9 +147,7 @@ class DefinitionEncoder(nn.Module):
 def load_encoder(folder: Path, head: Head, head_folder: Path | None = None) -> DefinitionEncoder:
     """Load a new copy of the model in ``folder``, in float32, with the head ``head``.
 
-    The weights of the head come from the model in ``head_folder``, by default from ``folder``. Raises
-    :class:`ModelError` if the model cannot be loaded, its architecture has no pooler, or the weights of the head are
-    missing or have another dimension.
+    The weights of the head come from the model in ``head_folder``, by default from ``folder``.
     """
     source = head_folder or folder
     body = _load_body(folder)
@@ -211,11 +201,9 @@ def load_bare(folder: Path) -> DefinitionEncoder:
 
 
 def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = None) -> DefinitionEncoder:
-    """Load a new copy of the model in ``folder`` with its frozen masked-word head, for DefSent.
+    """Load a new copy of a model with its frozen masked-word head, for DefSent.
 
-    The word embeddings are frozen too, because the last layer of the head shares them. ``head`` has the tensors of the
-    head; None means those of the model. Raises :class:`ModelError` if the model has no such head, or a head with an
-    activation other than GELU.
+    The word embeddings are frozen too, because the last layer of the head shares them.
     """
     body = _load_body(folder)
     if body.config.hidden_act != "gelu":

@@ -49,11 +49,7 @@ class EntrySpace:
 
 
 def entry_scores(projected: torch.Tensor, entries: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return ``h(s) · entry_embed(e)`` for each definition and entry, float32 of shape ``(n, entries)``.
-
-    ``projected`` has the shape ``(n, d)``. ``entries`` has the shape ``(entries, d)`` and is frozen. There is no
-    temperature and no normalisation. Only DefSent uses a ``bias``, of shape ``(entries,)``.
-    """
+    """Return ``h(s) · entry_embed(e)`` plus the bias for each definition and entry, float32, ``(n, entries)``."""
     with torch.autocast(projected.device.type, enabled=False):
         return functional.linear(projected.float(), entries, bias)
 
@@ -72,11 +68,9 @@ def entry_embeddings(
     arithmetic: Arithmetic,
     progress: TrainingProgress,
 ) -> Floats:
-    """Return the entry vectors, float32 of shape ``(entries, d)``.
+    """Return the entry vectors, float32 of shape ``(entries, d)``: means over the definitions of an entry.
 
-    The vector of an entry is the mean over its definitions. The vector of a definition is taken from the last layer: at
-    ``[CLS]`` (``ac``), or as the mean over all tokens, including special tokens (``amp``). The model runs in evaluation
-    mode and without gradients.
+    The vector of a definition is that of ``[CLS]`` (``ac``), or the mean over all tokens of the last layer (``amp``).
     """
     pooling: Pooling = "cls" if kind == "ac" else "mean"
     vectors = np.empty((len(texts.windows.lengths), encoder.dim), dtype=np.float32)
@@ -172,11 +166,9 @@ def require_entries(entries: int, dimensions: int) -> None:
 
 
 def independent_components(vectors: NDArray[np.float32], convention: Ica) -> Components:
-    """Return the independent components of ``vectors``, shape ``(n, d)``.
+    """Return the independent components of ``vectors``, scaled by scikit-learn's ``convention``.
 
-    ``convention`` is the scaling in scikit-learn's terms. Like the authors' program, the function uses the result after
-    :data:`ITERATIONS` iterations even if it has not converged. Raises :class:`ConfigError` if there are not more rows
-    than columns, or the rows vary in fewer than ``d - 1`` directions.
+    Like the authors' program, it uses the result of :data:`ITERATIONS` iterations even if it has not converged.
     """
     rows, columns = vectors.shape
     require_entries(rows, columns)

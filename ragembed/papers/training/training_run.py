@@ -21,11 +21,7 @@ from ragembed.progress import TrainingProgress, phase
 
 
 def linear_decay(batch: int, batches: int, warmup: float = 0.0) -> float:
-    """Return the factor on the learning rate for batch number ``batch`` (from 0) of ``batches``.
-
-    The factor rises linearly from 0 over the share ``warmup`` of the batches. Then it falls linearly to 0, which it
-    would reach one batch after the last.
-    """
+    """Return the factor on the learning rate: it rises from 0 over the share ``warmup`` of the batches, then falls."""
     rising = int(warmup * batches)
     if batch < rising:
         return batch / rising
@@ -112,9 +108,7 @@ def train_run(
 ) -> NDArray[np.float32]:
     """Train ``encoder``, a new copy of the original model, and return the loss of each batch.
 
-    The seed of the run determines the order of definitions and the dropout. On the same machine, and on a CPU with the
-    same number of threads, the same seed gives the same parameters, even if the run is interrupted and resumed. Raises
-    :class:`TrainingError` if the loss is not finite.
+    The seed determines the order of definitions and the dropout, also of a run that is resumed.
     """
     step, seed = settings.steps[place.step], settings.seed + place.run
     size = settings.batch_of(len(texts))
