@@ -167,7 +167,7 @@ def command(
     ragembed index big/ --workers 8 --collection big
 
     Reads new and changed files, and embeds their chunks; removes deleted files from the store. Without PATH, updates
-    all paths indexed so far. PATH can be a URL that fsspec reads, such as s3://bucket/docs (ragembed[documents]).
+    all paths indexed so far. PATH can be a URL that fsspec reads, such as s3://bucket/docs (the extra documents).
 
     The first run creates the store and saves its options; later runs use them until you give new ones. An interrupted
     run continues with the next. Each of --workers writes a store of its own: search them with ragembed query --in NAME.
