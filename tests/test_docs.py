@@ -29,7 +29,8 @@ SOME_PAGES = ("explanation/how-search-works.md", "reference/filters.md", "explan
 """The pages in docs/ where the examples run. Few are fast."""
 BEGINNING = 1500
 """Characters of each of these pages. Embedding whole pages takes minutes."""
-FOUND_BY_THE_README = "explanation/reliability.md"
+FOUND_BY_THE_README = "reference/store-format.md"
+"""A whole page, because the README shows a part of it."""
 LONGEST_PAGE = 250
 """Lines."""
 
@@ -140,12 +141,15 @@ def test_examples_run(page, project, monkeypatch):
     """
     if page.parent.name != "tutorials":
         source = "\n".join(block for _, block in fenced(page, "python|console"))
-        for name in {*SOME_PAGES, *re.findall(r"docs/((?:[\w-]+/)*[\w-]+\.md)", source)}:
+        found = {FOUND_BY_THE_README} if page == ROOT / "README.md" else set()
+        for name in {*SOME_PAGES, *found, *re.findall(r"docs/((?:[\w-]+/)*[\w-]+\.md)", source)}:
             copy = project / "docs" / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            end = None if page.name == "README.md" and name == FOUND_BY_THE_README else BEGINNING
+            end = None if name in found else BEGINNING
             copy.write_text((DOCS / name).read_text(encoding="utf-8")[:end], encoding="utf-8")
         monkeypatch.setattr(fitting, "MIN_FIT", 2)  # the beginnings have few chunks
+    if page.parent.parent.name == "packages":
+        monkeypatch.syspath_prepend(page.parent)
     Reader(page, project).read()
 
 
@@ -154,6 +158,12 @@ def test_examples_run(page, project, monkeypatch):
 def test_the_readme_shows_an_answer_from_all_pages(project):
     shutil.copytree(DOCS, project / "docs", ignore=shutil.ignore_patterns("_build"))
     Reader(ROOT / "README.md", project).read()
+
+
+def test_the_readme_shows_the_commands_of_make_quickstart():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nquickstart:")[2].partition("\n\n")[0]
+    [block] = blocks(ROOT / "README.md", "console")
+    assert commands(block) == re.findall(r"^\t\$\(BIN\)/ragembed (.*)$", makefile, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -217,6 +227,13 @@ def test_shown_commands_and_options_exist(page):
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", line):
             assert option in known | {"--help"}, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_install_ragembed_from_where_it_is(page):
+    """It is not on PyPI: commands name a clone, a repository, or a folder with wheels."""
+    for line in re.findall(r"\b(?:pipx?|tool) install [^`\n]*\bragembed\b[^`\n]*", page.read_text(encoding="utf-8")):
+        assert re.search(r" @ git\+| --find-links | --no-deps gt-| \./packages/", line), line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
