@@ -22,7 +22,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
-	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
+	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 1
 
 # Types are checked, and the site is built, while the tests run, which often wait for a disk or another process.
 test: lint
@@ -63,7 +63,7 @@ fuzz: $(VENV)/.developer
 docs: $(VENV)/.developer
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --builder html docs docs/_build/html
 
-# Write the pictures of the README and the documentation.
+# Write the pictures of the documentation.
 pictures: $(VENV)/.developer
 	$(BIN)/python -P docs/pictures.py
 

@@ -82,9 +82,10 @@ class CommandError(click.ClickException):
 
 
 class HelpfulGroup(click.Group):
-    """A group that knows other names of its commands, and the nearest one of an unknown name."""
+    """A group that knows other names of its commands, what does the same, and the nearest one of an unknown name."""
 
     aliases: Mapping[str, str] = {"ls": "list", "rm": "remove"}
+    elsewhere: Mapping[str, str] = {}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,6 +96,8 @@ class HelpfulGroup(click.Group):
             from difflib import get_close_matches
 
             name = self.aliases.get(args[0], "")
+            if other := self.elsewhere.get(args[0]):
+                ctx.fail(f"{args[0]!r} is no command: run '{other}'")
             if name not in names:
                 near = get_close_matches(args[0], [*names, *self.aliases], 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
@@ -107,6 +110,7 @@ class LazyGroup(HelpfulGroup):
     """A group that imports each command when it is called."""
 
     aliases = ALIASES
+    elsewhere = dict.fromkeys(("why-not", "why_not", "why"), "ragembed query QUERY --why FILE")
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names of the commands."""

@@ -1,61 +1,23 @@
 """Make the pictures of the documentation.
 
-``make pictures`` records a terminal session as ``docs/_static/query.svg``, the search page on the same notes as
-``docs/_static/page.png``, and a report on the documentation as ``docs/_static/report-*.png``. With ``--site FOLDER``,
-the folder of the built site, it also takes screenshots of four pages, each light and dark, 400 and 1,400 pixels wide,
-as ``docs/screenshots/*.png``. Screenshots need Chromium.
+``make pictures`` takes pictures of the search page, ``docs/_static/page.png``, and of a report on the documentation,
+``docs/_static/report-*.png``. With ``--site FOLDER``, the folder of the built site, it also takes screenshots of four
+pages, each light and dark, 400 and 1,400 pixels wide, as ``docs/screenshots/*.png``. It needs Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import pty
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.terminal_theme import DIMMED_MONOKAI
-from rich.text import Text
-
 DOCS = Path(__file__).resolve().parent
-COLUMNS = 138
 PAGES = ("explanation/reliability.md", "explanation/how-search-works.md", "how-to/search.md")
-COMMANDS = (
-    ("index", "notes"),
-    ("query", "is a change atomic", "-k", "2"),
-    ("index",),
-)
+SEARCHED = "is a change atomic"
 REPORTED = ("Which file of a store is the only commit point?", "the price of bananas")
-SVG_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
-<style>
-.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px;
-  line-height: {line_height}px; font-variant-east-asian: full-width; }}
-.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
-{styles}
-</style>
-<defs>
-<clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
-</clipPath>
-{lines}
-</defs>
-{chrome}
-<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
-{backgrounds}
-<g class="{unique_id}-matrix">
-{matrix}
-</g>
-</g>
-</svg>
-"""
-"""Rich's format without the fonts that it loads from the network."""
-
-
 SCREENSHOTS = ("index", "tutorials/first-store", "reference/api/store", "explanation/how-search-works")
 """Pages whose look is checked."""
 WIDTHS = (400, 1400)
@@ -69,8 +31,7 @@ def main() -> None:
     parser.add_argument("--chromium", default="/usr/bin/chromium", help="the browser that takes the screenshots")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        record_terminal(folder)
-        photograph_search(folder, given.chromium)
+        photograph_search(Path(folder), given.chromium)
         photograph_report(Path(folder), given.chromium)
     if given.site:
         take_screenshots(given.site.resolve(), given.chromium)
@@ -102,13 +63,17 @@ def take_screenshots(site: Path, chromium: str) -> None:
         browser.close()
 
 
-def photograph_search(folder: str, chromium: str) -> None:
-    """Serve the store in a folder, and photograph the search page with an open result."""
+def photograph_search(folder: Path, chromium: str) -> None:
+    """Index and serve some pages, and photograph the search page with an open result."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
     picture = DOCS / "_static" / "page.png"
+    (folder / "notes").mkdir()
+    for name in PAGES:
+        shutil.copy(DOCS / name, folder / "notes")
     program = Path(sys.executable).with_name("ragembed")
+    subprocess.run([program, "index", "notes", "--quiet"], cwd=folder, check=True)  # noqa: S603
     command = [program, "serve", "notes=.ragembed", "--port", "0", "--no-access-log"]
     with (
         subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server,  # noqa: S603
@@ -118,7 +83,7 @@ def photograph_search(folder: str, chromium: str) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.goto(url)
-        page.locator("input[name=q]").fill(COMMANDS[1][1])
+        page.locator("input[name=q]").fill(SEARCHED)
         page.wait_for_selector("#hit")
         page.screenshot(path=picture)
         browser.close()
@@ -163,53 +128,6 @@ def photograph_report(folder: Path, chromium: str) -> None:
             DOCS / "_static" / "report-overview.png", optimize=True
         )
         browser.close()
-
-
-def record_terminal(folder: str) -> None:
-    """Run the commands in an empty folder, and write what they print as a picture."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
-    (Path(folder) / "notes").mkdir()
-    for page in PAGES:
-        shutil.copy(DOCS / page, Path(folder) / "notes")
-    for command in COMMANDS:
-        console.print(Text(f"$ ragembed {' '.join(map(_quoted, command))}", style="bold"))
-        console.print(Text.from_ansi(_output(command, folder)))
-    (DOCS / "_static" / "query.svg").write_text(
-        console.export_svg(title="ragembed", theme=DIMMED_MONOKAI, code_format=SVG_FORMAT, unique_id="ragembed"),
-        encoding="utf-8",
-    )
-
-
-def _quoted(word: str) -> str:
-    return f'"{word}"' if " " in word else word
-
-
-def _output(command: tuple[str, ...], folder: str) -> str:
-    """Return what a command prints to a terminal, and its last note, without links."""
-    parent, child = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
-    program = Path(sys.executable).with_name("ragembed")
-    with subprocess.Popen(  # noqa: S603
-        [program, *command], cwd=folder, env=environment, stdout=child, stderr=subprocess.PIPE
-    ) as process:
-        os.close(child)
-        parts = []
-        while part := _read(parent):
-            parts.append(part)
-        notes = process.stderr.read().splitlines()
-    os.close(parent)
-    if process.returncode:
-        raise SystemExit(f"ragembed {' '.join(command)} failed with exit status {process.returncode}")
-    text = b"".join([*parts, *notes[-1:]]).decode().replace("\r\n", "\n")
-    return re.sub(r"\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)", "", text).rstrip("\n")
-
-
-def _read(terminal: int) -> bytes:
-    """Return the next bytes of a terminal, and none when the program has closed it."""
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # how Linux reports the end
-        return b""
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 from ragembed.files import FileTooLargeError, NotRegularFileError, file_sha256, make_folders, read_regular, replace_file
 from ragembed.tensor_map import map_tensors
-from ragembed.version import __version__
+from ragembed.version import __version__, upgrade_command
 
 FORMAT = 2
 CONFIG, STATE = "config.json", "state.safetensors"
@@ -81,7 +81,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"{folder / CONFIG} is damaged: expected a JSON object; fit and save the embedder again")
     if (found := about.get("format")) != FORMAT:
         older = isinstance(found, int) and found < FORMAT
-        remedy = "fit it again, or index into a new store" if older else "upgrade with: pip install --upgrade ragembed"
+        remedy = "fit it again, or index into a new store" if older else f"upgrade with: {upgrade_command()}"
         raise ModelError(
             f"the embedder in {folder} has format {found!r}, but this ragembed reads format {FORMAT}: {remedy}"
         )

@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 import runpy
-import shlex
+import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import ragembed
 from ragembed.indexes.indexing import fitting
 from ragembed.version import __version__
+from tests.pages import VARIES, VARIES_WITH_THE_DOCS, Reader, commands, fenced, is_shown
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -28,6 +29,8 @@ SOME_PAGES = ("explanation/how-search-works.md", "reference/filters.md", "explan
 """The pages in docs/ where the examples run. Few are fast."""
 BEGINNING = 1500
 """Characters of each of these pages. Embedding whole pages takes minutes."""
+FOUND_BY_THE_README = "reference/store-format.md"
+"""A whole page, because the README shows a part of it."""
 LONGEST_PAGE = 250
 """Lines."""
 
@@ -46,28 +49,6 @@ def name_of(page):
 
 def blocks(page, language):
     return [block for _, block in fenced(page, language)]
-
-
-def fenced(page, languages):
-    """Return the fenced blocks of ``languages`` (``a|b``), each with its language."""
-    return re.findall(rf"^```({languages})\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def commands(block):
-    """Return what follows ``ragembed`` in each command of a block; a command that goes on in the next line is one."""
-    return re.findall(r"^(?:\$ )?ragembed (.*)$", re.sub(r"\\\n\s*", "", block), re.MULTILINE)
-
-
-def program(page):
-    """Return a page's ``python`` blocks, and the commands of its ``console`` blocks, as one Python program."""
-    parts = ["from ragembed.cli import main as ragembed_command"]
-    for language, block in fenced(page, "python|console"):
-        if language == "python":
-            parts.append(block)
-        else:
-            words = [shlex.split(command) for command in commands(block)]
-            parts += [f"assert not ragembed_command({each!r}, standalone_mode=False)" for each in words]
-    return "\n".join(parts)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -140,18 +121,73 @@ def is_exception(value):
     return inspect.isclass(value) and issubclass(value, BaseException)
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The working directory of the examples, which is a store's name in some of them."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("page", [page for page in PAGES if fenced(page, "python|console")], ids=name_of)
-def test_examples_run(page, in_folder, monkeypatch):
-    """The examples of a page run in order, in a folder that contains the beginnings of some pages."""
-    source = program(page)
-    for name in {*SOME_PAGES, *re.findall(r"docs/((?:[\w-]+/)*[\w-]+\.md)", source)}:
-        copy = in_folder / "docs" / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text((DOCS / name).read_text(encoding="utf-8")[:BEGINNING], encoding="utf-8")
-    monkeypatch.setattr(fitting, "MIN_FIT", 2)  # the beginnings have few chunks
-    exec(compile(source, page.name, "exec"), {"__name__": page.stem})
+def test_examples_run(page, project, monkeypatch):
+    """The examples of a page run in order and print what it shows.
+
+    Tutorials begin in an empty folder. The folder of other pages contains the beginnings of some pages, and what the
+    README finds.
+    """
+    if page.parent.name != "tutorials":
+        source = "\n".join(block for _, block in fenced(page, "python|console"))
+        found = {FOUND_BY_THE_README} if page == ROOT / "README.md" else set()
+        for name in {*SOME_PAGES, *found, *re.findall(r"docs/((?:[\w-]+/)*[\w-]+\.md)", source)}:
+            copy = project / "docs" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            end = None if name in found else BEGINNING
+            copy.write_text((DOCS / name).read_text(encoding="utf-8")[:end], encoding="utf-8")
+        monkeypatch.setattr(fitting, "MIN_FIT", 2)  # the beginnings have few chunks
+    if page.parent.parent.name == "packages":
+        monkeypatch.syspath_prepend(page.parent)
+    Reader(page, project).read()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_minilm")
+def test_the_readme_shows_an_answer_from_all_pages(project):
+    shutil.copytree(DOCS, project / "docs", ignore=shutil.ignore_patterns("_build"))
+    Reader(ROOT / "README.md", project).read()
+
+
+def test_the_readme_shows_the_commands_of_make_quickstart():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nquickstart:")[2].partition("\n\n")[0]
+    [block] = blocks(ROOT / "README.md", "console")
+    assert commands(block) == re.findall(r"^\t\$\(BIN\)/ragembed (.*)$", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_output_is_in_blocks_that_are_compared(page):
+    """An ``output`` block follows what prints it, and a ``text`` block has no command with its output."""
+    languages = [language for language, _ in fenced(page, "python|console|output|text|toml|json")]
+    assert not any(language == "output" and i == 0 for i, language in enumerate(languages))
+    assert not any(line.startswith("$ ") for block in blocks(page, "text") for line in block.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "varies", "same"),
+    [
+        ("3 files; 1.7 s", "3 files;  20.4 s\n", VARIES, True),
+        ("3 files; 1.7 s", "4 files; 1.7 s", VARIES, False),
+        ("3 files; 1.7 s", "1,204 files; 1.7 s", VARIES_WITH_THE_DOCS, True),
+        ("a.md:1-4 (1.2, weak match)", "a.md:2-9 (-0.3)", VARIES_WITH_THE_DOCS, True),
+        ("a.md:1-4 (1.2, weak match)", "a.md:1-4 (1.2, strong match)", VARIES, False),
+        ("one\n…\nfour", "one\ntwo\nthree\nfour", VARIES, True),
+        ("version 0.1.0", "version 0.1.2", VARIES, False),
+    ],
+)
+def test_outputs_are_compared_word_by_word(shown, printed, varies, same):
+    assert is_shown(shown, printed, varies) is same
 
 
 def test_examples_import_documented_names_only():
@@ -191,6 +227,13 @@ def test_shown_commands_and_options_exist(page):
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", line):
             assert option in known | {"--help"}, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_install_ragembed_from_where_it_is(page):
+    """It is not on PyPI: commands name a clone, a repository, or a folder with wheels."""
+    for line in re.findall(r"\b(?:pipx?|tool) install [^`\n]*\bragembed\b[^`\n]*", page.read_text(encoding="utf-8")):
+        assert re.search(r" @ git\+| --find-links | --no-deps gt-| \./packages/", line), line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

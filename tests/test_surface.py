@@ -14,10 +14,14 @@ from ragembed.cli.project import NEVER_SET, parameters
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def loaded(name):
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    return tomllib.loads((ROOT / name).read_text(encoding="utf-8"))
+
+
 @pytest.fixture(scope="module")
 def declared():
-    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = loaded("pyproject.toml")["project"]
     return {"": found["dependencies"], **found["optional-dependencies"]}
 
 
@@ -37,6 +41,18 @@ def test_each_optional_package_is_in_the_extra_that_its_error_names(declared):
 def test_all_has_every_extra_but_one_of_the_two_builds_of_faiss(declared):
     [nested] = [line for line in declared["all"] if line.startswith("ragembed[")]
     assert set(nested[9:-1].split(",")) == declared.keys() - {"", "all", "dev", "gpu"}
+
+
+def test_uv_installs_the_same_versions_as_make():
+    packages = loaded("uv.lock")["package"]
+    locked = {(package["name"], package.get("version")) for package in packages}
+    lines = re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in lines}
+    assert {name for name, _ in locked} > pinned.keys()
+    assert {(name, version) for name, version in locked if pinned.get(name, version) != version} == set()
+    assert {package["source"].get("registry", "https://pypi.org/simple") for package in packages} == {
+        "https://pypi.org/simple"
+    }
 
 
 @pytest.mark.parametrize("package", ["pypdfium2", "snowballstemmer"])

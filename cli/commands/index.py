@@ -30,7 +30,7 @@ from ragembed.cli.options import (
     takes,
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
-from ragembed.cli.project import choose_store, collections_files, confirm_models
+from ragembed.cli.project import choose_store, choose_store_with_origin, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
 from ragembed.config.fields import setting
 from ragembed.config.settings_files import add_stores, require_name
@@ -40,7 +40,7 @@ from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.indexing.skips import skip_counts
-from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
+from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store, root_of
 from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def command(
     ragembed index big/ --workers 8 --collection big
 
     Reads new and changed files, and embeds their chunks; removes deleted files from the store. Without PATH, updates
-    all paths indexed so far. PATH can be a URL that fsspec reads, such as s3://bucket/docs (ragembed[documents]).
+    all paths indexed so far. PATH can be a URL that fsspec reads, such as s3://bucket/docs (the extra documents).
 
     The first run creates the store and saves its options; later runs use them until you give new ones. An interrupted
     run continues with the next. Each of --workers writes a store of its own: search them with ragembed query --in NAME.
@@ -184,6 +184,8 @@ def command(
     if written is not None and not written.stores and options.workers is None:
         raise click.UsageError("a new collection needs --workers N: it gets a store for each worker")
     progress = StderrProgress(quiet=options.quiet)
+    if paths and written is None and choose_store_with_origin(store)[1] == "default" and root_of(where) != Path.cwd():
+        progress.note(f"the store is {shown_path(where)}; for one in this folder, add --store {STORE_FOLDER}")
     first = where if written is None else next(iter(written.stores.values()), where)
     try:
         with open_existing(first, device) as opened:

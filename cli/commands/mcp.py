@@ -102,6 +102,8 @@ def command(
 
     server = make_server(named, auto_index)
     if port is None:
+        if sys.stdin.isatty():
+            say("note: waiting for a client on stdin; to set one up, run 'ragembed mcp --install CLIENT'", err=True)
         run_stdio(server)
     else:
         from ragembed.serving.mcp_over_http import run_http

@@ -19,7 +19,7 @@ from ragembed.inventory import (
     describe_model,
     local_models,
 )
-from ragembed.models.files import INSTALL_DEFAULT
+from ragembed.models.files import install_default
 from ragembed.printable import readable_bytes
 
 _HEADER = ("dim", "window", "pooling", "licence", "size", "from")
@@ -57,7 +57,7 @@ def command(names: tuple[str, ...], output: str) -> None:
     for line in lines:
         say(line)
     if not names and DEFAULT_MODEL not in here:
-        say(f"note: the default model is not on this machine; install it with: {INSTALL_DEFAULT}", err=True)
+        say(f"note: the default model is not on this machine; install it with: {install_default()}", err=True)
 
 
 def _listing(models: Sequence[LocalModel]) -> Iterator[str]:

@@ -82,8 +82,8 @@ class _QueryRanking:
     )
     rerank: str | None = setting(
         None,
-        "Cross-encoder model that reads the query with each of the best results and reorders them; needs "
-        "ragembed[torch].",
+        "Cross-encoder model that reads the query with each of the best results and reorders them; needs the extra "
+        "torch.",
         *("--rerank", "ID|PATH"),
         default="off",
     )

@@ -37,7 +37,7 @@ plot_option = click.option(
     "--plot",
     "plot_file",
     type=LocalPath(dir_okay=False),
-    help="Draw the scores to this PNG file; needs ragembed[papers].",
+    help="Draw the scores to this PNG file; needs the extra papers.",
 )
 
 

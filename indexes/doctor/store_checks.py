@@ -22,7 +22,7 @@ from ragembed.indexes.writing.index_selection import degradation, needs_check
 from ragembed.indexes.writing.integrity import Part, Problem
 from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
 from ragembed.printable import counted
-from ragembed.version import __version__
+from ragembed.version import __version__, install_command, upgrade_command
 
 SHRUNK = 2.0
 """A fit is reported if it counts more than this times the chunks of the store; growth of as much fits again."""
@@ -88,8 +88,9 @@ def check_version(exam: Examination) -> Iterator[Finding]:
             "version",
             "problem",
             f"ragembed {made} made the store, and {__version__} is installed",
-            "The older version reads the format, but may read and search documents differently.",
-            f"pip install --upgrade 'ragembed>={made}'",
+            "The older version reads the format, but may read and search documents differently. The command "
+            "upgrades, if the place that this copy comes from has the newer version.",
+            upgrade_command(),
         )
     analyzer = catalog.analyzer_config(exam.connection)
     if analyzer != AnalyzerConfig.of_language(analyzer.language):
@@ -265,7 +266,7 @@ def check_speed(exam: Examination) -> Iterator[Finding]:
             "hint",
             "PyTorch is not installed",
             "The model runs with NumPy, which encodes documents more slowly. The vectors are the same.",
-            "pip install 'ragembed[torch]'",
+            install_command("torch"),
             exam.chunks,
             0.0,
         )

@@ -30,7 +30,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import SourceRecord
 from ragembed.languages import main_language, reads_language
-from ragembed.models.multilingual import MULTILINGUAL_INSTALL, MULTILINGUAL_MODEL, packed_weights
+from ragembed.models.multilingual import MULTILINGUAL_MODEL, install_multilingual, packed_weights
 from ragembed.printable import counted
 
 PASSAGES, PASSAGE_CHUNKS = 200, 3
@@ -90,7 +90,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             f"the model was not made for {', '.join(name.capitalize() for name in foreign)}",
             f"Search finds the words of {share:.0%} of the texts, but often not their meaning. The command makes a new "
             "store with a multilingual model.",
-            ("" if packed_weights() else f"{MULTILINGUAL_INSTALL} && ")
+            ("" if packed_weights() else f"{install_multilingual()} && ")
             + exam.commands.again(model=MULTILINGUAL_MODEL, language=language),
             len(foreign),
             share,

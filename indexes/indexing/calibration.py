@@ -40,7 +40,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
-from ragembed.models.multilingual import MULTILINGUAL_INSTALL
+from ragembed.models.multilingual import install_multilingual
 from ragembed.progress import Progress
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
@@ -113,7 +113,7 @@ def unread_warning(language: str, model: str) -> str:
     return (
         f"most texts seem to be in {language.capitalize()}, which the model {model} was not made for: search "
         "finds their words, but often not their meaning; for a multilingual model, run "
-        f"'{MULTILINGUAL_INSTALL}', delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
+        f"'{install_multilingual()}', delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import MissingExtraError
 from ragembed.extras import needed_for
+from ragembed.version import pip_install
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -99,7 +100,7 @@ def _connect(url: str) -> tuple[AbstractFileSystem, str]:
         get_filesystem_class(scheme)
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None)
-        remedy = f": pip install {missing.partition('.')[0]}" if missing else ""
+        remedy = f": {pip_install()} {missing.partition('.')[0]}" if missing else ""
         message = f"its driver is not installed{remedy} (fsspec says: {error})"
         raise OSError(errno.EPROTONOSUPPORT, message) from error
     except ValueError as error:

@@ -85,7 +85,7 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu]"
+        pip install '.[cpu,langchain]'  # in a clone of the repository
 
     Instantiate:
 

@@ -172,7 +172,7 @@ class RagRetriever(_BatchRetriever):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu]"
+        pip install '.[cpu,langchain]'  # in a clone of the repository
 
     Instantiate:
 

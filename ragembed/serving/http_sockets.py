@@ -38,7 +38,7 @@ def tcp_listener(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listener.bind(address)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from None
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port") from None
         listener.listen()
         yield listener
 

@@ -87,6 +87,7 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
         (["chunks", "missing"], "does not exist"),
         (["nonsense"], "unknown command 'nonsense': expected one of index, query"),
         (["qeury", "x"], "unknown command 'qeury': did you mean 'query'?"),
+        (["why-not", "x", "a.md"], "'why-not' is no command: run 'ragembed query QUERY --why FILE'"),
         (["papers", "evl"], "unknown command 'evl': did you mean 'eval'?"),
     ],
 )
@@ -443,3 +444,15 @@ def test_shells_complete_commands_and_options(shell, environment, expected):
     variables = {**os.environ, "_RAGEMBED_COMPLETE": f"{shell}_complete", **environment}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, check=False)
     assert expected in done.stdout, done.stderr
+
+
+def test_index_names_a_store_of_a_folder_above(cli, in_folder, monkeypatch):
+    below = in_folder / "a"
+    below.mkdir()
+    (below / "lock.md").write_text("Only one process writes.\n")
+    assert "note" not in cli("index", "a", "--preset", "re").stderr
+    monkeypatch.chdir(below)
+    note = f"note: the store is {in_folder / '.ragembed'}; for one in this folder, add --store .ragembed\n"
+    assert cli("index", "lock.md").stderr.startswith(note)
+    assert "note" not in cli("index").stderr
+    assert "note" not in cli("index", "lock.md", "--store", ".ragembed", "--preset", "re").stderr

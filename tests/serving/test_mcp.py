@@ -662,4 +662,4 @@ def test_a_port_in_use_is_one_sentence(folder, cli, monkeypatch):
         port = other.getsockname()[1]
         text = cli("mcp", "--http", str(port), exit_code=2).stderr
     assert f"cannot listen on 127.0.0.1:{port}: " in text
-    assert "choose another port" in text
+    assert "choose another with --port" in text
