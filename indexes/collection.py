@@ -17,16 +17,15 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.readable import Readable
 from ragembed.indexes.search.reader import StoreView
-from ragembed.indexes.search.searchable import TRIES, Answer, retried
+from ragembed.indexes.search.searchable import TRIES, Answer, Readable, retried
 from ragembed.indexes.search.snapshot import require_mergeable
 from ragembed.indexes.storage.lock import is_being_written
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, VectorEncoder
 
 if TYPE_CHECKING:
-    from ragembed.indexes.search.why_not import WhyNot
+    from ragembed.indexes.search.explain import WhyNot
 
 _FAILURES = (StoreError, ModelError, MissingExtraError, OSError)
 """Errors of a single store, which do not keep the others from answering."""

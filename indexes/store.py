@@ -20,21 +20,24 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.faiss_index.gpus import choose_gpus
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO, require_library
+from ragembed.indexes.faiss_index.records import (
+    AUTO,
+    Budget,
+    IndexConfig,
+    IndexEvaluation,
+    IndexSelection,
+    require_library,
+)
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
-from ragembed.indexes.search.readable import Readable
 from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
-from ragembed.indexes.search.searchable import retried
+from ragembed.indexes.search.searchable import Readable, retried
 from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.embedders import described_embedder, save_embedder
-from ragembed.indexes.storage.file_states import FileState
-from ragembed.indexes.storage.fit_queries import save_queries
+from ragembed.indexes.storage.embedders import described_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -43,6 +46,7 @@ from ragembed.indexes.storage.layout import (
     GITIGNORE,
     GITIGNORE_TEXT,
     SEGMENTS,
+    FileState,
     make_folder,
     require_store,
 )
@@ -53,7 +57,7 @@ from ragembed.indexes.storage.transactions import database_error, open_for_writi
 from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.writing.upkeep import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__

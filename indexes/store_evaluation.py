@@ -17,7 +17,7 @@ from ragembed.encoder import VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
-from ragembed.indexes.faiss_index.specs import FLAT
+from ragembed.indexes.faiss_index.records import FLAT
 from ragembed.indexes.lexical.analyzer import ENGLISH, NO_STEMMER, stemmer
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode

@@ -18,7 +18,7 @@ LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation",),
     ("ragembed.papers",),
-    ("ragembed.indexes.types", "ragembed.indexes.per_generation"),
+    ("ragembed.indexes.types",),
     ("ragembed.indexes.faiss_index", "ragembed.indexes.filters"),
     ("ragembed.indexes.lexical",),
     ("ragembed.indexes.storage",),

@@ -14,7 +14,7 @@ from ragembed import Embedder, Store
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 STORE = "ragembed.indexes.store"
-BASES = "ragembed.indexes.search.searchable.Searchable.", "ragembed.indexes.search.readable.Readable."
+BASES = "ragembed.indexes.search.searchable.Searchable.", "ragembed.indexes.search.searchable.Readable."
 
 
 EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)

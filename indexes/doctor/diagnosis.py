@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
-from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.findings import SEVERITIES, Diagnosis, Examination, Finding, SkippedCheck
+from ragembed.indexes.doctor.findings import SEVERITIES, Commands, Diagnosis, Examination, Finding, SkippedCheck
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store

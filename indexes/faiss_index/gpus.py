@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragembed.errors import ConfigError, GpuError
-from ragembed.indexes.faiss_index.specs import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats

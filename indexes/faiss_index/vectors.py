@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.faiss_index.specs import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss, has_faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats, Integers
 

@@ -31,8 +31,10 @@ from ragembed.indexes.filters.nodes import (
     Or,
     Regex,
     Scalar,
+    days_around,
+    moment_key,
+    nanoseconds,
 )
-from ragembed.indexes.filters.timestamps import days_around, moment_key, nanoseconds
 from ragembed.indexes.types import json_ids
 
 _COLUMNS = {

@@ -28,7 +28,7 @@ from ragembed.errors import ConfigError, RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.fit_queries import joined
+from ragembed.indexes.storage.embedders import joined
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows

@@ -24,7 +24,7 @@ from ragembed.indexes.indexing.fitting import (
 )
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.store import Store
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.writing.upkeep import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, SilentProgress, progress_for
 

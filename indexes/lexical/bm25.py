@@ -19,8 +19,7 @@ import numpy as np
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
-from ragembed.indexes.per_generation import PerGeneration
-from ragembed.indexes.types import Keys
+from ragembed.indexes.types import Keys, PerGeneration
 from ragembed.stopping import check
 from ragembed.types import Bools, Doubles, Integers
 

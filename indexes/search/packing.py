@@ -31,11 +31,10 @@ from ragembed.indexes.search.context import (
     Renderer,
     one_line,
 )
-from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.file_states import root_place
-from ragembed.indexes.storage.layout import file_path
+from ragembed.indexes.storage.layout import file_path, root_place
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
 from ragembed.stopping import check

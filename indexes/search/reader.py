@@ -1,4 +1,4 @@
-"""Reading a store: connections and mapped files are kept between queries, and each query reads one generation."""
+"""Reading a store: its segments are searched, and its connections and mapped files are kept between queries."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
+import numpy as np
+
+from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
+from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
+from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, places_in, rows_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
-from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.derived import OpenDerived
 from ragembed.indexes.storage.embedders import load_embedder
@@ -22,11 +27,282 @@ from ragembed.indexes.storage.hubness import HUBNESS, Hubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.posting_files import POSTINGS
 from ragembed.indexes.storage.segments import Segment
-from ragembed.indexes.storage.selection import KeptRows, Selection, select
 from ragembed.indexes.storage.transactions import open_for_reading
-from ragembed.indexes.types import VectorEncoder
+from ragembed.indexes.types import Keys, Rows, VectorEncoder
 from ragembed.stopping import check, is_stopped
-from ragembed.types import Floats
+from ragembed.types import Bools, Floats
+
+_SHARE = 0.1
+"""Share of a store's chunks that a reader looks up in the database before it reads all. By then, both take as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chunks that a search may return.
+
+    ``mask`` says for each vector row whether it may be returned. ``keys`` are the chunks, ascending, or None for all
+    chunks except ``without``, ascending: those that hold only boilerplate.
+    """
+
+    mask: Bools
+    keys: Keys | None
+    without: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def admits(self, keys: Keys) -> Bools:
+        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
+        if self.keys is None:
+            return ~among(keys, self.without)
+        return among(keys, self.keys)
+
+    @property
+    def most_left_out(self) -> int | None:
+        """Maximum number of chunks that are left out, or None if it is unknown."""
+        return len(self.without) if self.keys is None else None
+
+
+def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
+    """Return the chunks that match ``where`` and can be found, or None if every row belongs to such a chunk."""
+    size = catalog.last_row(connection) + 1
+    without, rows_without = catalog.boilerplate_only_chunks(connection)
+    if where is not None:
+        keys, rows = catalog.matching(connection, where)
+        searched = ~among(keys, without)
+        mask = np.zeros(size, dtype=bool)
+        mask[rows[searched]] = True
+        return Selection(mask, keys[searched])
+    dead = catalog.dead_rows(connection)
+    if len(dead) == 0 and len(without) == 0:
+        return None
+    mask = np.ones(size, dtype=bool)
+    mask[dead] = False
+    mask[catalog.rows_of_boilerplate_only(connection, rows_without.tolist())] = False
+    return Selection(mask, None, without)
+
+
+class ChunkRows:
+    """The keys of all chunks, ascending, and the vector row of each; int64, shapes ``(n,)``."""
+
+    def __init__(self, keys: Keys, rows: Rows) -> None:
+        self._keys, self._rows = keys, rows
+        self._by_row, self._ordered = keys, rows
+        if bool((rows[1:] < rows[:-1]).any()):
+            order = np.argsort(rows, kind="stable")
+            self._by_row, self._ordered = keys[order], rows[order]
+        self._distinct = bool((self._ordered[1:] > self._ordered[:-1]).all())
+
+    def of_keys(self, keys: Keys) -> Rows:
+        """Return the row of each of ``keys``; raise KeyError for an unknown key."""
+        at = places_in(self._keys, keys)
+        if not np.array_equal(self._keys[at], keys):
+            raise KeyError(int(keys[self._keys[at] != keys][0]))
+        rows: Rows = self._rows[at]
+        return rows
+
+    def of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
+        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+        if self._distinct:
+            at = places_in(self._ordered, rows)
+            at = at[self._ordered[at] == rows]
+        else:
+            rows = np.unique(rows)
+            first, stop = (np.searchsorted(self._ordered, rows, side) for side in ("left", "right"))
+            lengths = stop - first
+            ends = np.cumsum(lengths)
+            at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + lengths, lengths)
+        keys = self._by_row[at]
+        order = np.argsort(keys)
+        return keys[order], self._ordered[at[order]]
+
+
+class KeptRows:
+    """Looks up rows of chunks in one generation: a few in the database, many in memory. Threads may share an object."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._rows: ChunkRows | None = None
+
+    def of_keys(self, connection: sqlite3.Connection, chunks: int, keys: Keys) -> Rows:
+        """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key."""
+        if (rows := self._all(connection, chunks, len(keys))) is not None:
+            return rows.of_keys(keys)
+        of_keys = catalog.rows_of_keys(connection, keys.tolist())
+        return np.array([of_keys[key] for key in keys.tolist()], dtype=np.int64)
+
+    def of_rows(self, connection: sqlite3.Connection, chunks: int, rows: Rows) -> tuple[Keys, Rows]:
+        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+        every = self._all(connection, chunks, len(rows))
+        return catalog.chunks_of_rows(connection, rows.tolist()) if every is None else every.of_rows(rows)
+
+    def _all(self, connection: sqlite3.Connection, chunks: int, looked_up: int) -> ChunkRows | None:
+        """Return the rows of all chunks, or None if few of the ``chunks`` have been looked up."""
+        if self._rows is None and chunks and self._number >= _SHARE * chunks:
+            self._rows = ChunkRows(*catalog.chunk_rows(connection))
+        self._number += looked_up
+        return self._rows
+
+
+Result = TypeVar("Result")
+
+_LEAST_ROWS = 10_000
+"""Segments with fewer vectors are searched faster than another thread can start."""
+_LEAST_PART = 25_000
+"""Minimum number of vectors that a thread compares, if a search is divided."""
+_EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
+"""Number and share of selected rows in an approximate segment up to which each row is compared exactly."""
+_BLOCK_BYTES = 16 * 1024**2
+
+
+class SegmentHits(NamedTuple):
+    """Cosines and rows of ``n`` queries, shapes ``(n, m)``, best first. The row is -1 if there is no hit."""
+
+    scores: Floats
+    rows: Rows
+
+
+def rows_of_segment(connection: sqlite3.Connection, key: int, segment: Segment) -> Rows:
+    """Return the row of each vector of a segment by position, int64, ascending."""
+    if segment.rows is None:
+        in_order = segment.spec.family != "lists"  # the index has the rows in order; a list has its own
+        segment.rows = segment.index().rows() if in_order else catalog.rows_of_segment(connection, key)
+    return segment.rows
+
+
+class SegmentSearch:
+    """Searches the segments of a store, large ones in parallel if there are few queries.
+
+    A search that compares many vectors of one segment, by an exact index or by inverted lists, is divided too.
+    ``threads`` is the maximum number of threads; None uses as many as FAISS does. With many queries, FAISS divides them
+    among threads, one segment at a time.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is {threads}: expected 1 or more")
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def nearest(
+        self,
+        connection: sqlite3.Connection,
+        segments: Mapping[int, Segment],
+        queries: Floats,
+        k: int,
+        mask: Bools | None,
+        effort: int | None,
+        postprocess: Callable[[Floats], Floats],
+    ) -> list[tuple[Rows, Floats]]:
+        """Return the ``k`` nearest rows for each of ``queries``, unit vectors, shape ``(n, d)``, and their cosines.
+
+        ``mask`` says for each row whether it may be returned; None allows all rows. ``effort`` is that of
+        :meth:`SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors; flat
+        segments need neither. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
+        """
+        small: list[Callable[[], SegmentHits]] = []
+        large: list[Callable[[], SegmentHits]] = []
+        most = 1
+        if any(segment.files.rows >= min(_LEAST_ROWS, 2 * _LEAST_PART) for segment in segments.values()):
+            most = self._threads or most_threads()
+        by_segment = []
+        for key, segment in segments.items():
+            rows = None if segment.flat else rows_of_segment(connection, key, segment)
+            job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
+            parts = 1
+            if min(most, segment.files.rows // _LEAST_PART) > 1:
+                parts = _parts(segment, len(queries), k * segment.spec.refine_factor, effort, most)
+            if parts > 1:
+                by_segment.append(job(DividedIndex(segment.index(), segment.files.rows, parts, self._run)))
+            else:
+                (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
+        if len(queries) > FEW_QUERIES or most == 1 or len(large) < 2:
+            by_segment += [job() for job in (*large, *small)]
+        else:
+            by_segment += self._run([*large, *small], len(large))
+        nearest = []
+        for i in range(len(queries)):
+            rows = np.concatenate([np.zeros(0, dtype=np.int64), *(hits.rows[i] for hits in by_segment)])
+            scores = np.concatenate([np.zeros(0, dtype=np.float32), *(hits.scores[i] for hits in by_segment)])
+            if len(rows) and rows.min() < 0:
+                rows, scores = rows[rows >= 0], scores[rows >= 0]
+            order = np.lexsort((rows, -scores))[:k]
+            nearest.append((rows[order], scores[order]))
+        return nearest
+
+    def _run(self, jobs: Sequence[Callable[[], Result]], shared: int | None = None) -> list[Result]:
+        """Return the results of ``jobs``; other threads run some of the first ``shared``, by default of all."""
+        others = jobs[1:shared]
+        submitted = self._in_threads(others) if others else []
+        results = {i: job() for i, job in enumerate(jobs) if i == 0 or i > len(others)}
+        # This thread takes over jobs that no other thread has started yet.
+        for i in range(len(others), 0, -1):
+            future = submitted[i - 1]
+            results[i] = jobs[i]() if future.cancel() else future.result()
+        return [results[i] for i in range(len(jobs))]
+
+    def _in_threads(self, jobs: Sequence[Callable[[], Result]]) -> list[Future[Result]]:
+        with self._lock:
+            if self._pool is None:
+                workers = max((self._threads or most_threads()) - 1, 1)
+                self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ragembed-search")
+            return [self._pool.submit(job) for job in jobs]
+
+    def close(self) -> None:
+        """Stop the threads when their searches are done. The next search starts new ones."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None
+
+
+def _parts(segment: Segment, queries: int, k: int, effort: int | None, most: int) -> int:
+    """Return the number of threads, up to ``most``, that search a segment together, 1 if it is not divided."""
+    index = segment.index()
+    parts = min(most, index.compared(k, effort) // _LEAST_PART)
+    return parts if parts > 1 and (queries <= FEW_QUERIES or index.multiplies(queries, k, parts)) else 1
+
+
+def search_segment(
+    segment: Segment,
+    queries: Floats,
+    k: int,
+    mask: Bools | None,
+    rows: Rows | None,
+    effort: int | None,
+    postprocess: Callable[[Floats], Floats],
+    divided: DividedIndex | None = None,
+) -> SegmentHits:
+    """Return the ``k`` nearest vectors of a segment for each of ``queries``.
+
+    ``rows`` holds the row of each vector by position, int64, ascending; it is None for a flat segment. ``divided`` is
+    searched instead of the index of the segment. The other arguments are those of :meth:`SegmentSearch.nearest`.
+    """
+    opened = divided or segment.index()
+    if rows is None:
+        return SegmentHits(*opened.search(queries, k, mask))
+    chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
+    share = len(chosen) / len(rows)
+    vectors = segment.vectors(postprocess)
+    if mask is None or (len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE):
+        index = RefinedIndex(opened, segment.spec, vectors, rows)
+        scores, of_scores = index.search(queries, k, mask, share, effort)
+        if (of_scores >= 0).sum(axis=1).min() >= min(k, len(chosen)):
+            return SegmentHits(scores, of_scores)
+    return _one_by_one(queries, vectors, chosen, rows, k)
+
+
+def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> SegmentHits:
+    """Compare ``queries`` exactly with the vectors at positions ``chosen``, block by block; ``rows`` has their rows."""
+    scores = np.empty((len(queries), 0), dtype=np.float32)
+    of_scores = np.empty((len(queries), 0), dtype=np.int64)
+    step = rows_in(_BLOCK_BYTES, vectors.dim)
+    for start in range(0, len(chosen), step):
+        block = chosen[start : start + step]
+        scores = np.hstack([scores, inner_products(queries, vectors.at(block))])
+        of_scores = np.hstack([of_scores, np.broadcast_to(rows[block], (len(queries), len(block)))])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, of_scores = np.take_along_axis(scores, best, axis=1), np.take_along_axis(of_scores, best, axis=1)
+    return SegmentHits(scores, of_scores)
+
 
 Value = TypeVar("Value")
 

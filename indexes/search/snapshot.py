@@ -19,14 +19,11 @@ from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.feedback import KeptWords, is_code
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.reader import StoreView
+from ragembed.indexes.search.reader import Selection, StoreView, rows_of_segment
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
-from ragembed.indexes.search.segment_search import rows_of_segment
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
-from ragembed.indexes.storage.layout import STORE_FOLDER
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.layout import STORE_FOLDER, FileState, file_state
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Bools, Doubles, Floats, Integers

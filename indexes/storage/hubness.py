@@ -26,7 +26,7 @@ from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
-from ragembed.indexes.storage.fit_queries import queries_of, query_arrays
+from ragembed.indexes.storage.embedders import queries_of, query_arrays
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Rows, VectorEncoder, text_hash

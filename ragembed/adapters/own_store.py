@@ -16,7 +16,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.filters.notes import comparisons
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.refit import refit_if_due
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.writing.upkeep import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import SilentProgress
 

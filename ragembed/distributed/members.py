@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.distributed.tasks import STORE_SECONDS, PartFiles, Worker
-from ragembed.distributed.work import FINISH, FIT, NEW, READ, WRITE, Work
+from ragembed.distributed.tasks import FINISH, FIT, NEW, READ, STORE_SECONDS, WRITE, PartFiles, Work, Worker
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
@@ -30,10 +29,9 @@ from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageR
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.scan import Scan, Scanner, check_scan, sort_paths
 from ragembed.indexes.storage.catalog import PART, PartRecord
-from ragembed.indexes.storage.folders import require_own
+from ragembed.indexes.storage.folders import WorkFolder, require_own
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying

@@ -9,8 +9,7 @@ from haystack.errors import FilterError
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import And, Comparison, Field, Filter, Ids, Not, Or
-from ragembed.indexes.filters.nodes import TEXT, any_of, equals
-from ragembed.indexes.filters.timestamps import moment_key
+from ragembed.indexes.filters.nodes import TEXT, any_of, equals, moment_key
 
 _LOGIC: Mapping[str, Callable[[tuple[Filter, ...]], Filter]] = {
     "AND": And,

@@ -17,7 +17,7 @@ from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, refit_if_wanted
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
-from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
+from ragembed.indexes.faiss_index.records import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig

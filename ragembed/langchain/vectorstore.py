@@ -19,7 +19,7 @@ from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Store
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.writing.upkeep import warn
 from ragembed.langchain.documents import chosen_ids, documents_of, reject_unknown
 from ragembed.langchain.embeddings import RagEmbeddings, model_name
 from ragembed.langchain.lazy_store import LazyCollection, LazyStore, require_store

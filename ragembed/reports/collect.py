@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.doctor.drift import measure_drift
-from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, derived

@@ -22,7 +22,7 @@ from ragembed.errors import ConfigError, DocumentError
 from ragembed.indexes.indexing.request import IndexingOptions, stored_request
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.writing.upkeep import warn
 from ragembed.serving.stores import ServedStore, UnknownNameError, in_document_order, joined
 from ragembed.serving.tool_schemas import (
     INTEGER,

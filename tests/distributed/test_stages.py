@@ -12,8 +12,7 @@ from sabotage import DiesInBlock, DiesInFile, Sabotaged
 from ragembed import Embedder, EmbedderConfig
 from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, stores_in, update_members
-from ragembed.distributed.tasks import Worker
-from ragembed.distributed.work import balanced
+from ragembed.distributed.tasks import Worker, balanced
 from ragembed.distributed.workers import MOST_LOSSES
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import place_of

@@ -253,7 +253,7 @@ def test_edit_does_not_read_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.restripped", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.restripped", None)
     assert 1 <= run().encoded <= 2
 
 
@@ -290,7 +290,7 @@ class Killed(BaseException):
 def test_killed_run_is_continued(source, run, in_folder, monkeypatch, at):
     """Files come that make lines boilerplate; the run ends before one of its commits, and some of them go again."""
     monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 4)
     some = sorted(source.iterdir())[4:]
     texts = {file: file.read_text() for file in some}
     for file in some:
