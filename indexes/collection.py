@@ -17,10 +17,10 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.reader import StoreView
 from ragembed.indexes.search.searchable import TRIES, Answer, Readable, retried
 from ragembed.indexes.search.snapshot import require_mergeable
 from ragembed.indexes.storage.lock import is_being_written
+from ragembed.indexes.storage.reader import StoreView
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, VectorEncoder
 

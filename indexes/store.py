@@ -1,8 +1,7 @@
 """The store: a folder that holds the chunks of documents with their vectors and full-text index.
 
-:class:`Store` is a facade. :mod:`ragembed.indexes.storage` manages the database and the files,
-:mod:`ragembed.indexes.search` reads them, and :mod:`ragembed.indexes.writing` writes them. The page "Store format" of
-the documentation specifies the format.
+:class:`Store` is a facade. :mod:`ragembed.indexes.storage` reads and writes the database and the files, and
+:mod:`ragembed.indexes.search` searches them. The page "Store format" of the documentation specifies the format.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from ragembed.indexes.faiss_index.records import (
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
-from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.searchable import Readable, retried
-from ragembed.indexes.search.snapshot import states_of_files
-from ragembed.indexes.storage import catalog, derived, run_records
+from ragembed.indexes.search.snapshot import FileState, states_of_files
+from ragembed.indexes.storage import boilerplate_store, catalog, derived, run_records
+from ragembed.indexes.storage.boilerplate_store import BoilerplateLine
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.folders import require_place
@@ -46,24 +45,22 @@ from ragembed.indexes.storage.layout import (
     GITIGNORE,
     GITIGNORE_TEXT,
     SEGMENTS,
-    FileState,
     make_folder,
     require_store,
 )
 from ragembed.indexes.storage.lock import is_being_written, writer_lock
+from ragembed.indexes.storage.reader import StoreReader
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
+from ragembed.indexes.storage.upkeep import warn
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, as_records
-from ragembed.indexes.writing import boilerplate_store
-from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
-from ragembed.indexes.writing.upkeep import warn
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.indexes.writing.integrity import Report
+    from ragembed.indexes.integrity import Report
 
 Value = TypeVar("Value")
 
@@ -114,7 +111,7 @@ class Store(Readable):
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.writing.verification import first_problem
+        from ragembed.indexes.verification import first_problem
 
         return first_problem(self.path, connection)
 
@@ -696,7 +693,7 @@ class Store(Readable):
         >>> store.verify().problems
         []
         """
-        from ragembed.indexes.writing.verification import verify_store
+        from ragembed.indexes.verification import verify_store
 
         return verify_store(
             self.path,

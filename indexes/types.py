@@ -1,4 +1,4 @@
-"""Types that all modules of :mod:`ragembed.indexes` share: encoders, chunk records, hits and progress."""
+"""Types that all modules of :mod:`ragembed.indexes` share: encoders, chunk records, hits, values of a generation."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ LAYERS = (
     ("ragembed.indexes.lexical",),
     ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
-    ("ragembed.indexes.writing",),
+    ("ragembed.indexes.integrity", "ragembed.indexes.verification"),
     ("ragembed.indexes.store",),
     ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),

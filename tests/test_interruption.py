@@ -14,7 +14,7 @@ ROWS, PART = 600, 64
 PROGRAM = """
 import os, signal, sys
 from ragembed.indexes.indexing import file_writing
-from ragembed.indexes.writing import writer
+from ragembed.indexes.storage import writer
 
 number, left = int(sys.argv.pop(1)), 3
 commit = writer.StoreWriter._commit_vectors

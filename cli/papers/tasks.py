@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli import HelpfulGroup
-from ragembed.cli.evaluation.results import CSV, candidates, names, print_csv, print_objects, print_results, results
+from ragembed.cli.evaluation import CSV, candidates, names, print_csv, print_objects, print_results, results
 from ragembed.cli.options import (
     EXISTING_PATH,
     LocalPath,

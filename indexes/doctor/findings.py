@@ -1,4 +1,4 @@
-"""The findings of a diagnosis, and the examination of a store that all checks share."""
+"""The findings of a diagnosis, the commands that they suggest, and the examination that all checks share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ragembed.errors import RagembedError, StoreError
 from ragembed.extractors.build import is_external
 from ragembed.extras import has_extra
 from ragembed.indexes.indexing.request import IndexingOptions, stored_config
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord, VectorEncoder
-from ragembed.indexes.writing.integrity import Part
 from ragembed.printable import printable_line
 from ragembed.progress import Progress
 from ragembed.version import install_command

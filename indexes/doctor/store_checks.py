@@ -12,13 +12,13 @@ from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.records import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import MANY_TEXTS
+from ragembed.indexes.integrity import Part, Problem
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.transactions import free_pages
-from ragembed.indexes.writing.integrity import Part, Problem
-from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, degradation, needs_check, unused_share
-from ragembed.indexes.writing.upkeep import check_index as measured_index
+from ragembed.indexes.storage.upkeep import UNUSED_ABOVE, degradation, needs_check, unused_share
+from ragembed.indexes.storage.upkeep import check_index as measured_index
 from ragembed.printable import counted
 from ragembed.version import __version__
 

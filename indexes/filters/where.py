@@ -1,4 +1,4 @@
-"""Parse filters that are written as conditions, such as ``ext = 'md' and mtime > '2026-01-01'``."""
+"""Parse filters: conditions such as ``ext = 'md' and mtime > '2026-01-01'``, and dictionaries as LangChain has them."""
 
 from __future__ import annotations
 

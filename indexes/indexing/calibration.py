@@ -36,9 +36,9 @@ from ragembed.indexes.search.relevance import (
 )
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL
 from ragembed.progress import Progress

@@ -30,9 +30,9 @@ from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import joined
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
+from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
-from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.progress import Progress
 from ragembed.types import Floats, Halves

@@ -6,17 +6,21 @@ can search the store after an interrupted run.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from ragembed.corpus import blocks, grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
+from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.extras import is_installed
@@ -35,18 +39,64 @@ from ragembed.indexes.indexing.request import (
 from ragembed.indexes.indexing.scan import ChunkedFiles, Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, chunk_ids, text_hash
-from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
-from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.printable import counted
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch, give_back
 from ragembed.types import Floats
 from ragembed.version import install_command
+
+_KINDS = (
+    (r"over the limit|the limit is|unpacks to more|more than [\d,]+ ", "{} too large"),
+    (r"the package '(?P<package>[\w-]+)'", "{} without the package {}"),
+    (r"no converter", "{} without a converter"),
+    (r"contains no text", "{} without text"),
+    (r"encrypted", "encrypted {}"),
+    (r"minified", "minified files"),
+    (r"a lock file|a source map|generated code", "generated files"),
+    (r"symbolic link", "symbolic links"),
+    (r"a named pipe|a socket|a device", "special files"),
+    (r"cannot be (?:read|opened|accessed|listed)|not valid Unicode", "unreadable files"),
+)
+"""Patterns of reasons (the first that matches counts) and what is counted; ``{}`` is the kind of the file."""
+_PLURAL = re.compile(r"(?:(?<=x)es|s)(?= |$)")
+
+
+def skip_counts(skipped: Mapping[str, str]) -> str:
+    """Return the numbers of skipped files by kind and reason, the most frequent first. ``skipped`` has the reasons."""
+    counts = Counter(_kind(name, reason) for name, reason in skipped.items())
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {_PLURAL.sub('', kind, count=1) if count == 1 else kind}" for kind, count in ordered)
+
+
+def _kind(name: str, reason: str) -> str:
+    name = PurePosixPath(name).name
+    unread = unread_reason(name)
+    if reason == unread:
+        return _noun(name)
+    for pattern, kind in _KINDS:
+        if match := re.search(pattern, reason):
+            return kind.format(_noun(name), match.groupdict().get("package"))
+    return f"broken {_noun(name)}"
+
+
+def _noun(name: str) -> str:
+    """Return the kind of a file in the plural, such as ``images`` and ``pdf files``."""
+    what = re.search(r": (?:an? )?(.+?)(?: or .*?)?[;,]", unread_reason(name))
+    if what is not None and not what[1].startswith("neither"):
+        kind, of, whose = what[1].partition(" of ")
+        return f"{kind.removesuffix('s')}{'es' if kind.endswith('x') else 's'}{of}{whose}"
+    reader = named_reader(name)
+    if reader is None:
+        return "files of unknown format"
+    return "archives" if reader.name in ("zip", "tar") else f"{reader.name} files"
+
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""

@@ -23,9 +23,9 @@ from ragembed.indexes.indexing.fitting import (
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.storage.upkeep import warn
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.store import Store
-from ragembed.indexes.writing.upkeep import warn
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, SilentProgress, progress_for
 
 

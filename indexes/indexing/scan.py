@@ -29,9 +29,9 @@ from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import is_installed
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage.boilerplate_store import lines_of
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import SourceRecord, storable_time
-from ragembed.indexes.writing.boilerplate_store import lines_of
 from ragembed.progress import Progress
 
 _SOURCE, _CHUNK = ([each.name for each in fields(record)] for record in (SourceRecord, Chunk))

@@ -21,9 +21,8 @@ from ragembed.documents.ignore import IGNORE_FILES, files_above
 from ragembed.documents.places import Place, exists, shown_path
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.extras import require
-from ragembed.indexes.indexing.index_run import IndexingReport, index_files
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files, skip_counts
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, stored_request
-from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import DATABASE, file_path, is_store, require_store, source_path
 from ragembed.indexes.storage.lock import watcher_lock
 from ragembed.indexes.store import Store

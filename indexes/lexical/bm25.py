@@ -20,7 +20,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.types import Keys, PerGeneration
-from ragembed.stopping import check
+from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Integers
 
 K1, B = 1.2, 0.75

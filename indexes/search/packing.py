@@ -33,11 +33,11 @@ from ragembed.indexes.search.context import (
 )
 from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.layout import file_path, root_place
+from ragembed.indexes.search.snapshot import Snapshot, root_place
+from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
-from ragembed.stopping import check
+from ragembed.progress import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
+from ragembed.progress import check
 from ragembed.reranking import Reranker
-from ragembed.stopping import check
 from ragembed.types import Doubles, Floats
 
 SHINGLE_WORDS = 3

@@ -24,10 +24,9 @@ from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode, diverse, nearest_to, run_query
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import StoreView
-from ragembed.indexes.search.snapshot import SearchStates, Snapshot
+from ragembed.indexes.search.snapshot import FileState, SearchStates, Snapshot
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.layout import FileState
+from ragembed.indexes.storage.reader import StoreView
 from ragembed.indexes.types import ChunkRecord, Hit, Hits, VectorEncoder
 from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
@@ -60,7 +59,7 @@ def retried(
 class Searchable:
     """How :class:`ragembed.Store` and :class:`ragembed.Collection` are searched.
 
-    ``views`` opens views of the stores, as :meth:`ragembed.indexes.search.reader.StoreReader.views` does. ``fusion``
+    ``views`` opens views of the stores, as :meth:`ragembed.indexes.storage.reader.StoreReader.views` does. ``fusion``
     replaces the default settings of hybrid search.
     """
 

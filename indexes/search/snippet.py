@@ -13,7 +13,7 @@ from ragembed.documents.normalisation import aligned, divided_words, normalise
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, words_or_runs
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.storage.layout import FileState
+from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.languages import unmarked_words_among
 

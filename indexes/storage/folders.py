@@ -1,4 +1,4 @@
-"""Folders of a store: publishing them atomically, removing unnamed ones, and recognising folders of other programs."""
+"""Folders of a store and of workers: publishing and removing them, and recognising those of other programs."""
 
 from __future__ import annotations
 

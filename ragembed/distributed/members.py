@@ -28,13 +28,13 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.scan import Scan, Scanner, check_scan, sort_paths
+from ragembed.indexes.storage.boilerplate_store import STRIP, found_in, staying
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import WorkFolder, require_own
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
 from ragembed.tensor_map import map_tensors

@@ -1,4 +1,4 @@
-"""The tasks of workers: read a part of the files, count the tokens of a store, write the store, and finish it."""
+"""The plan and the work folder of a run with workers, and their tasks: read a part, count tokens, write, finish."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from ragembed.indexes.indexing.fitting import Fit, finish_store
 from ragembed.indexes.indexing.index_run import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import IndexingOptions, next_request
 from ragembed.indexes.indexing.scan import ChunkedFiles, Scan, Scanner, Spool, spooled
+from ragembed.indexes.storage.boilerplate_store import strip_all
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.embedders import queries_of, query_arrays
 from ragembed.indexes.storage.folders import PLAN, WorkFolder, temporary_folder
 from ragembed.indexes.storage.layout import NamesInStore, source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.writing.boilerplate_store import strip_all
 from ragembed.progress import SilentProgress
 from ragembed.tensor_map import map_tensors
 

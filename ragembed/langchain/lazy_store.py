@@ -22,7 +22,7 @@ from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
 
 if TYPE_CHECKING:

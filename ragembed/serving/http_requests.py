@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragembed.errors import ConfigError, RagembedError, StoreLockedError
+from ragembed.progress import run_until
 from ragembed.serving.stores import UnknownNameError
-from ragembed.stopping import run_until
 
 Result = TypeVar("Result")
 JSON = "application/json"

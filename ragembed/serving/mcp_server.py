@@ -30,9 +30,8 @@ from pydantic import ValidationError
 
 from ragembed.errors import RagembedError
 from ragembed.indexes.storage.layout import root_of
-from ragembed.serving.json_text import parsed, repaired
-from ragembed.serving.tool_schemas import PROMPTS, TOOLS
-from ragembed.stopping import run_until
+from ragembed.progress import run_until
+from ragembed.serving.tool_schemas import PROMPTS, TOOLS, parsed, repaired
 from ragembed.version import __version__
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
+from ragembed.progress import check
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
@@ -37,7 +38,6 @@ from ragembed.serving.stores import (
     joined,
 )
 from ragembed.serving.tool_schemas import EVERY, MOST_TOKENS, PROMPTS, TOOLS
-from ragembed.stopping import check
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.cli.explain import shaded
+from ragembed.cli.commands.query import shaded
 from ragembed.indexes import Store
 
 QUERY = "which lock does the writer hold?"

@@ -10,7 +10,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.writing import upkeep
+from ragembed.indexes.storage import upkeep
 from tests.conftest import WORDS
 
 CHUNKS = 60

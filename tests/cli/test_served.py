@@ -10,7 +10,7 @@ import pytest
 
 from ragembed import Store
 from ragembed.indexes.doctor.findings import Commands
-from ragembed.indexes.writing import writer
+from ragembed.indexes.storage import writer
 from ragembed.version import install_command
 from tests.embedding_server import EmbeddingServer, cut, status
 

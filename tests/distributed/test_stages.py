@@ -89,7 +89,7 @@ def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
 
 
 def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypatch):
-    from ragembed.indexes.writing.writer import StoreWriter
+    from ragembed.indexes.storage.writer import StoreWriter
 
     encode = StoreWriter.encode_waiting
 

@@ -25,9 +25,7 @@ from ragembed.errors import IndexWarning
 from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import NAMES
-from ragembed.indexes.search import reader
-from ragembed.indexes.storage import posting_files, segments
-from ragembed.indexes.writing import upkeep
+from ragembed.indexes.storage import posting_files, reader, segments, upkeep
 from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]

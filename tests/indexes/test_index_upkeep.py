@@ -10,12 +10,10 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.search import reader
-from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import catalog, compaction, reader, upkeep
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.writing import upkeep
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.upkeep import needs_check, needs_pick
+from ragembed.indexes.storage.upkeep import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record
 
 DIM, LEAST, SIZE = 16, 100, 600

@@ -14,8 +14,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage import writer
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.writing import writer
 
 
 @pytest.fixture

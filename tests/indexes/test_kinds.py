@@ -16,10 +16,8 @@ from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
 from ragembed.indexes.faiss_index.records import AUTO, NAMES, Budget, IndexConfig, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
-from ragembed.indexes.search import reader
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import upkeep
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader, segments, upkeep
+from ragembed.indexes.verification import verify_store
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 

@@ -14,7 +14,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.lexical.analyzer import stemmer, stemmer_version
 from ragembed.indexes.storage import schema
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 

@@ -14,10 +14,9 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage import derived
-from ragembed.indexes.writing import upkeep
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import derived, upkeep
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS
 
 DRAW = random.Random(5)

@@ -13,9 +13,8 @@ from ragembed.indexes.faiss_index import choose, index
 from ragembed.indexes.faiss_index import vectors as products
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import NAMES
-from ragembed.indexes.search import hybrid, pipeline, reader
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import upkeep
+from ragembed.indexes.search import hybrid, pipeline
+from ragembed.indexes.storage import reader, segments, upkeep
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 420

@@ -6,8 +6,8 @@ import pytest
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.search import reader
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360

@@ -24,7 +24,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store
+from ragembed.indexes import Store, verification
 from ragembed.indexes.faiss_index.records import (
     Budget,
     IndexConfig,
@@ -37,13 +37,11 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.search import reader
-from ragembed.indexes.storage import schema
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import reader, schema
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.writing import verification
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 

@@ -19,9 +19,8 @@ from ragembed.indexes.faiss_index.choose import exact
 from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_index
 from ragembed.indexes.faiss_index.records import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
-from ragembed.indexes.search import reader
-from ragembed.indexes.writing import upkeep
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader, upkeep
+from ragembed.indexes.verification import verify_store
 from ragembed.version import install_command
 from tests.conftest import WORDS, KnownEncoder
 

@@ -15,9 +15,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import NAMES
-from ragembed.indexes.search import reader
-from ragembed.indexes.storage import compaction, segments
-from ragembed.indexes.writing import upkeep
+from ragembed.indexes.storage import compaction, reader, segments, upkeep
 from ragembed.langchain import RagVectorStore
 
 from .fakes import Angles

@@ -18,8 +18,7 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import NAMES, IndexSpec
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import upkeep
+from ragembed.indexes.storage import segments, upkeep
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
 

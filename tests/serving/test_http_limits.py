@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from ragembed import Store
-from ragembed.indexes.search import reader
+from ragembed.indexes.storage import reader
 from ragembed.serving import pushed_documents
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_requests import Limits

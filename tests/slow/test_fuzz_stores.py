@@ -29,7 +29,7 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import hubness, posting_files, schema
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, record
 from tests.indexes.tampering import edit
 from tests.slow.helpers import scaled

@@ -15,6 +15,8 @@ from ragembed.corpus import Reservoir
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular, publish, replace_file
+from ragembed.indexes import integrity
+from ragembed.indexes.integrity import Part, Problem, Report
 from ragembed.indexes.storage import catalog, compaction, derived, schema
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import has_application_id, temporary_folder
@@ -39,8 +41,6 @@ from ragembed.indexes.storage.transactions import (
     write_errors,
 )
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.writing import integrity
-from ragembed.indexes.writing.integrity import Part, Problem, Report
 from ragembed.progress import Progress, progress_for
 
 _BATCH = 1024

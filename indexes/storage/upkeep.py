@@ -1,4 +1,4 @@
-"""Maintenance of a store by its writer: segments, the index, and space on disk."""
+"""Maintenance of a store by its writer: segments, when the index is chosen again, and space on disk."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from ragembed.indexes.faiss_index.records import (
     require_library,
 )
 from ragembed.indexes.faiss_index.vectors import Vectors
-from ragembed.indexes.search.reader import SegmentSearch, select
 from ragembed.indexes.storage import catalog, compaction, derived
 from ragembed.indexes.storage.embedders import QUERIES, save_embedder, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
+from ragembed.indexes.storage.reader import SegmentSearch, select
 from ragembed.indexes.storage.segments import Make, Segment, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, free_pages, write_errors
 from ragembed.indexes.types import VectorEncoder, text_hash

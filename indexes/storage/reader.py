@@ -29,7 +29,7 @@ from ragembed.indexes.storage.posting_files import POSTINGS
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import Keys, Rows, VectorEncoder
-from ragembed.stopping import check, is_stopped
+from ragembed.progress import check, is_stopped
 from ragembed.types import Bools, Floats
 
 _SHARE = 0.1
