@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
@@ -212,7 +213,8 @@ class NoEncoder(VectorEncoder):
 
     fingerprint = raw_fingerprint = "0" * 32
 
-    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+    @override
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return a one-dimensional vector of 1 for each text."""
         return self.encode_queries(texts)
 
@@ -228,5 +230,6 @@ class NoEncoder(VectorEncoder):
         """Return a description for the store's status."""
         return {"kind": "words alone", "model": "none"}
 
+    @override
     def save(self, folder: str) -> None:
         """Do nothing: there is no state to save."""

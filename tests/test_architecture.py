@@ -194,6 +194,12 @@ def test_class_names_are_unique():
     assert [name for name, classes in named.items() if classes > 1] == []
 
 
+def test_no_argument_is_unused():
+    """An interface whose arguments a class does not need is the wrong one; ``override`` marks those of a base class."""
+    files = (*MODULES.values(), *(ROOT / "benchmarks").glob("*.py"))
+    assert [str(file) for file in files if "noqa: " + "ARG" in file.read_text(encoding="utf-8")] == []
+
+
 def test_every_layer_has_modules():
     assert {layer(name) for name in MODULES} == set(range(len(LAYERS)))
 
