@@ -81,10 +81,7 @@ def parse_system(
 ) -> System:
     """Return the system that ``spec``, an argument of ``--compare``, names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
-    NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion``,
-    ``feedback`` and ``hubness`` of hybrid search, and the ``preset`` of a mode; they change ``base`` and ``search``,
-    which come from the other options. Without ``searchable`` texts of queries, only runs can be compared. Raise
-    :class:`ConfigError` if ``spec`` is unknown, or has a setting that does not apply to it.
+    NAME is a mode, a preset, a configuration file, a store, or a run file.
     """
     name, _, text = spec.partition(":")
     if Path(spec).exists() and name not in (*MODES, *PRESETS):
@@ -231,8 +228,7 @@ def measure(
 ) -> list[Measured]:
     """Return the measures of each system, in order, with the rankings if ``keep_rankings``.
 
-    Runs and stores come first, so that errors in files are reported before anything is encoded. ``depth`` is the length
-    of the rankings; the default is 1,000 for dense search of a collection, else 100.
+    Runs and stores come first, so that errors in files are reported before anything is encoded.
     """
     found: dict[int, Measured] = {}
     for i, system in enumerate(systems):

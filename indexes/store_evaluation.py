@@ -69,12 +69,7 @@ def rank(
 ) -> list[Rankings]:
     """Return the rankings of each of ``searches``, up to ``depth`` documents, in a temporary store of the collection.
 
-    Each document is a chunk with a title, as if it came from a file. The index is exact. ``embedder`` is unfitted and
-    gets fitted on the documents; without one, only lexical searches are possible (:class:`ConfigError`).
-
-    Dense search gives nearly the same results as :class:`ragembed.evaluation.tasks.RetrievalTask`. The differences: a
-    store keeps raw vectors as float16, it does not repeat the title of a text that starts with it, and it joins title
-    and text with one line break less, which affects the pseudo-queries.
+    Each document is a chunk with a title, as if it came from a file.
     """
     if embedder is None and any(search.mode != "lexical" for search in searches):
         raise ConfigError("no embedder given for dense or hybrid search: pass an embedder, or use lexical search only")
@@ -141,9 +136,7 @@ def _file_name(store: str | None, source: str) -> str:
 def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> StoreJudgements:
     """Map the judgements, read from the file ``origin``, to the files and chunks of ``store``.
 
-    A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory. The
-    first match counts. Raises :class:`ConfigError` if a name matches nothing, if a query names both files and chunks,
-    or if it names a file twice.
+    A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory.
     """
     chunks = frozenset(store.ids())
     stores: dict[str | None, Store] = {None: store} if isinstance(store, Store) else dict(store.stores.items())

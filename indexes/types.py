@@ -182,10 +182,9 @@ def as_records(
     ids: Sequence[str] | None = None,
     metadata: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[ChunkRecord]:
-    """Return texts as chunk records. Records are returned unchanged, except that their searched text is normalised.
+    """Return texts as chunk records.
 
-    A text without an id gets a hash of the text and its metadata as its id. Raises :class:`ConfigError` if ``ids`` or
-    ``metadata`` does not have one entry for each text, or is given with records.
+    Records are returned unchanged, except that their searched text is normalised.
     """
     if isinstance(chunks, str):
         raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts or chunk records")

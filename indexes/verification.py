@@ -210,8 +210,7 @@ def verify_store(
 ) -> Report:
     """Check every file and row of a store for damage, and ``repair`` it; see :meth:`ragembed.Store.verify`.
 
-    ``embedder`` is only needed for a store that was made with another one than :class:`ragembed.Embedder`. After a
-    repair, the report lists the repaired problems and the remaining ones. No process can write during the verification.
+    ``embedder`` is only needed for a store that was made with another one than :class:`ragembed.Embedder`.
     """
     path, listener = require_store(Path(store)), progress_for(progress)
     with _without_writers(path, wait_seconds):

@@ -153,10 +153,7 @@ def local_models() -> list[LocalModel]:
 
 
 def describe_model(name: str) -> LocalModel:
-    """Return a model on this machine: a folder, or an id.
-
-    Raises :class:`ModelError` if there is no such model on this machine.
-    """
+    """Return a model on this machine: a folder, or an id."""
     if Path(name).is_dir():
         return _described(name, "folder", Path(name))
     if Path(name).is_file():

@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted
 API = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
 PACKAGES = sorted(set(re.findall(r"automodule:: (\S+)", API)))
 ERRORS = "ragembed.errors"
-SENTENCES = ("ragembed.evaluation", "ragembed.papers", "ragembed.papers.training")
+SENTENCES = ("ragembed.evaluation", "ragembed.papers", "ragembed.papers.training", "ragembed.postprocess")
 """The packages whose names are described in a few sentences, without sections and examples."""
 CREATED_BY_METHODS = {"Collection", "Store"}
 """Classes whose constructor is not public; their class methods create the objects."""

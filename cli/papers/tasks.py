@@ -94,8 +94,7 @@ def _task(
 ) -> click.Command:
     """Return the command of a task.
 
-    ``counted`` says what ``--runs`` counts, or is None if there is no such option. ``options`` are passed to the
-    reader of the task.
+    ``counted`` says what ``--runs`` counts, or is None if there is no such option.
     """
     options = options or {}
 

@@ -95,8 +95,7 @@ class Commands:
     def excluding(self, names: Sequence[str], sources: Mapping[str, object]) -> str:
         """Return the command that indexes again without the files ``names``, or the first ``MOST_EXCLUDED`` of them.
 
-        A pattern applies to each indexed path. A file whose pattern would exclude one of the ``sources`` as well is
-        left out, and so is one whose name cannot be printed. If none remains, the command lists the skipped files.
+        A pattern applies to each indexed path.
         """
         patterns = [pattern for name in names for pattern in self._patterns(name, sources)]
         return self.excluding_patterns(patterns[:MOST_EXCLUDED]) if patterns else self.run("status", "--skipped")

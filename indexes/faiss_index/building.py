@@ -69,9 +69,7 @@ def build_index(
 ) -> None:
     """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
-    Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
-    number of vectors added since the last call. On the numbered ``gpus``, if any, k-means and the assignment of vectors
-    to lists run. Raises :class:`ConfigError` if FAISS cannot build this kind.
+    Centroids and quantisers are trained on a sample spread evenly over the vectors.
     """
     if spec.name == FLAT:
         with create_file(file) as stream:

@@ -71,8 +71,7 @@ class Truth:
 def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Floats) -> Truth:
     """Find the scores of the ten nearest vectors by exhaustive search, block by block.
 
-    ``parts`` are pairs of vectors and a mask of the positions that count, None for all. With fewer than ten vectors,
-    k is their number.
+    ``parts`` are pairs of vectors and a mask of the positions that count, None for all.
     """
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for vectors, allowed in parts:
@@ -97,8 +96,7 @@ def least_effort(
 ) -> int:
     """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
 
-    ``search`` maps an effort to its search. The effort doubles until the recall suffices or a query takes longer than
-    ``limit_ms``; then bisection finds the smallest one, on a ladder in steps of 15 %.
+    ``search`` maps an effort to its search.
     """
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
@@ -231,8 +229,7 @@ class Option:
 def choose(rows: int, dim: int, budget: Budget, machine: Machine) -> list[Option]:
     """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim``.
 
-    Kinds that fit the budget come first, in order of preference. Then come kinds that are worth trying, and kinds that
-    are not, each in increasing order of the excess.
+    Kinds that fit the budget come first, in order of preference.
     """
     names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
     options = [_option(parse_spec(name), rows, dim, budget, machine) for name in names]
@@ -331,8 +328,7 @@ def pick(
     """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
     At most three kinds are tried, in the order of :func:`choose`, each tuned to the smallest effort that reaches the
-    recall. The first that meets the budget in one thread, on other queries, is taken. Missing the default latency and
-    recall is no error; if no kind meets the limits that were set, raises :class:`BudgetError` and writes no file.
+    recall.
     """
     shape = len(given.rows), given.vectors.dim
     options: list[Option] = []

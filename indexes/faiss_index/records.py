@@ -357,17 +357,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of an index.
-
-    Attributes
-    ----------
-    recall : Recall or None
-        Recall@10: its ``mean``, and the ends ``low`` and ``high`` of its interval. None if it was not measured.
-    latency_ms : float or None
-        Time for one query in milliseconds, 95th percentile. None if it was not measured.
-    bytes : int
-        Size of the index in bytes.
-    """
+    """Recall@10 with its interval, the 95th percentile of milliseconds a query, and the size; None if not measured."""
 
     recall: Recall | None
     latency_ms: float | None
@@ -397,24 +387,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class IndexSelection:
-    """The kind of index that was chosen for a store, and the reasons.
+    """The kind of index that was chosen for a store with ``rows`` vectors and the requirements ``wanted``, and why.
 
-    Attributes
-    ----------
-    wanted : IndexConfig
-        The requirements.
-    kind : str
-        The chosen kind.
-    effort : int or None
-        Search effort (efSearch or nprobe). None for an exhaustive index, or if nothing was measured.
-    rows : int
-        Number of vectors when the choice was made.
-    reasons : tuple of str
-        The reasons for the choice.
-    runner_up : str or None
-        Description of the second best index, if any.
-    built_on : str
-        Name of the processor.
+    ``effort`` is efSearch or nprobe, None for an exhaustive index; ``runner_up`` describes the second best, and
+    ``built_on`` names the processor.
     """
 
     wanted: IndexConfig
@@ -452,19 +428,7 @@ class IndexSelection:
 
 @dataclass(frozen=True, slots=True)
 class IndexEvaluation:
-    """A measurement of the index of a store.
-
-    Attributes
-    ----------
-    measurement : Measurement
-        Recall, latency and size.
-    date : str
-        Date of the measurement.
-    rows : int
-        Number of vectors.
-    segments : tuple of str
-        The segments that were measured.
-    """
+    """A measurement of the index of a store at a date, with the number of vectors and the names of the segments."""
 
     measurement: Measurement
     date: str

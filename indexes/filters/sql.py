@@ -73,8 +73,7 @@ _TRUE, _FALSE = _Sql("1"), _Sql("0")
 def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the usual name here
     """Return an SQL condition over the aliases ``c`` (chunks) and ``s`` (sources), and its ``?`` parameters.
 
-    You can join it with other conditions by AND. Call :func:`ragembed.indexes.filters.register` on the connection
-    first. Raises :class:`ConfigError` for a filter with more conditions or deeper nesting than SQLite supports.
+    You can join it with other conditions by AND.
     """
     _check_size(filter)
     condition = _condition(filter, negated=False)

@@ -70,8 +70,7 @@ _STEPS, _RIDGE, _SCALE_RIDGE = 50, 1.0, 0.01
 def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: bool = False) -> list[str]:
     """Find the language of a store's texts, and fit the relevance; return a warning if the model cannot read it.
 
-    Does nothing if both are known and the store has not doubled since, unless ``again``. Nothing is fitted for
-    embedders that are not ragembed's, or for fewer than ``LEAST_CHUNKS`` chunks.
+    Does nothing if both are known and the store has not doubled since, unless ``again``.
     """
     embedder, chunks = store.embedder.refittable, len(store)
     if embedder is None:
@@ -216,8 +215,7 @@ def _function(groups: Sequence[Doubles]) -> Logistic:
 def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: float) -> Doubles:
     """Return intercept and coefficients of a logistic regression in which each group has the same weight.
 
-    The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get. The
-    penalty is half of ``ridge`` times the squared coefficients of standardised values. Newton's method.
+    The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get.
     """
     kept = [(each, answer) for each, answer in zip(groups, answers, strict=True) if len(each)]
     values = np.concatenate([each for each, _ in kept])

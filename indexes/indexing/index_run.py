@@ -328,9 +328,7 @@ def index_files(
 ) -> IndexingReport:
     """Update the store from the files of the request; with ``dry_run``, only report what would change.
 
-    If the run is interrupted, the store keeps all completed batches, and the next run continues. Raises
-    :class:`ConfigError` if there is nothing to index, :class:`StoreLockedError` if another process still writes after
-    ``wait_seconds``, and other errors of :mod:`ragembed.errors` if the store cannot be used.
+    If the run is interrupted, the store keeps all completed batches, and the next run continues.
     """
     configure_torch()
     with ExitStack() as stack:
@@ -463,8 +461,7 @@ class IndexRun:
     def preview(self, opened: Sequence[Store]) -> IndexingReport:
         """Report what the run would change and encode in the stores, without changing them.
 
-        Texts that have a vector in a store, and repeated texts, are not encoded. The boilerplate of a new store is left
-        out; that of existing ones is counted.
+        Texts that have a vector in a store, and repeated texts, are not encoded.
         """
         embedder = self.embedder(opened[0] if opened else None)
         with Spool() as spool:

@@ -174,8 +174,7 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
     """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
 
     Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
-    texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
-    vectors.
+    texts are encoded again.
     """
     progress, current = progress or SilentProgress(), store.embedder.refittable
     if current is None:

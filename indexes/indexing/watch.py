@@ -96,11 +96,7 @@ class Watcher:
     def run(self, stop: threading.Event) -> None:
         """Bring the store up to date, then update it after each change, until ``stop`` is set.
 
-        An error in the first run is raised; later errors are notes, and the run is tried again. A run that has started
-        is completed before ``stop`` takes effect.
-
-        Raise :class:`ConfigError` if a path does not exist or is a URL, :class:`StoreLockedError` if another process
-        watches the store, and :class:`StoreError` if the store cannot be used, or was removed or replaced.
+        An error in the first run is raised; later errors are notes, and the run is tried again.
         """
         if not self._polls:
             require("watchfiles", "watching files")
@@ -197,8 +193,6 @@ class Watcher:
         """Wait for changes and return their paths; return none if nothing changes for a second.
 
         This lasts up to five seconds after the first change if more changes follow.
-
-        Raises :class:`RuntimeError` if watchfiles cannot report a change.
         """
         changes = notifier.watch(_LONGEST_MS, self._quiet_ms, _CHECK_MS, stop)
         if changes == "signal":

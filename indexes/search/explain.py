@@ -479,9 +479,7 @@ def why_not(
 ) -> WhyNot:
     """Return the ranks of the file ``source`` for a query, and how the best ``k`` chunks differ from its best chunk.
 
-    If the snapshot is of several stores, ``store`` is the name of the one that has the file. Ranks of dense and lexical
-    search are exact, whatever the index. Raises :class:`ConfigError` if the file is not in the store or holds only
-    boilerplate, or the mode is unknown.
+    If the snapshot is of several stores, ``store`` is the name of the one that has the file.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")

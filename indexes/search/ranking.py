@@ -88,8 +88,7 @@ class NearDuplicates:
     def _likely(self, words: tuple[str, ...], shingles: list[int]) -> list[int]:
         """Return the numbers of the kept texts that may cover ``words``, in ascending order.
 
-        A text that leaves at most n words uncovered covers at least one of any n + 1 words. This takes the n + 1 words
-        that the fewest texts cover.
+        A text that leaves at most n words uncovered covers at least one of any n + 1 words.
         """
         most_new = _most_new(len(words))
         holders = [self._holders.get(shingle, ()) for shingle in shingles]
@@ -203,8 +202,7 @@ class CandidateStream:
 def rank(stream: CandidateStream, k: int, ranking: RankingOptions) -> list[Hit]:
     """Return the best ``k`` candidates according to ``ranking``, or all if there are fewer.
 
-    The order does not depend on ``k``. Raises :class:`ConfigError` if a reranker does not return a finite score for
-    each text.
+    The order does not depend on ``k``.
     """
     groups: list[list[Hit]] = []
     ranked = _limited_per_file(_ordered(stream, ranking, groups), groups, ranking.per_file, stream.is_deleted)
@@ -345,8 +343,7 @@ def mmr(query: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]
     """Return the positions of ``k`` of ``vectors`` by maximal marginal relevance, in the order of choice.
 
     Each choice has the highest ``lambda_mult`` times its cosine with the query, minus ``1 - lambda_mult`` times its
-    highest cosine with an earlier choice; ties go to the first (Carbonell & Goldstein 1998). ``query``, shape ``(d,)``,
-    and ``vectors``, shape ``(n, d)``, are unit vectors.
+    highest cosine with an earlier choice; ties go to the first (Carbonell & Goldstein 1998).
     """
     return mmr_by_relevance(vectors @ query, vectors, k, lambda_mult)
 

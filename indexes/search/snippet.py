@@ -154,8 +154,7 @@ def _words_of_query(query: str, language: str) -> set[str]:
 def _words(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and normalised text of each word of ``text``.
 
-    In scripts without spaces, each letter and each pair of letters is a word. Words that the end of a line divides
-    follow at the end, even if their parts are words of their own.
+    In scripts without spaces, each letter and each pair of letters is a word.
     """
     normal, origins = aligned(text)
     for start, end, word in _normal_words(normal):

@@ -201,8 +201,7 @@ _SQLITE_STARTS = {
 def require_place(store: str | Path) -> Path:
     """Return the path at which a store can be created.
 
-    The folder must be missing, empty, or hold a store whose creation was interrupted. Raises :class:`StoreError` if it
-    already holds a store, or anything that ragembed did not write.
+    The folder must be missing, empty, or hold a store whose creation was interrupted.
     """
     if not str(store):
         raise StoreError("the path of the store is empty: expected the name of a folder, such as .ragembed")
@@ -351,8 +350,7 @@ def temporary_folder(final: Path) -> Path:
 def sweep(folder: Path, keep: Collection[str]) -> None:
     """Remove the folders and files in ``folder`` that ragembed wrote and that are not in ``keep``.
 
-    Writes that never committed leave them. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
-    no store has one, and its target may belong to somebody else.
+    Writes that never committed leave them.
     """
     if folder.is_symlink():
         raise StoreDamagedError(f"{folder} is a symbolic link: replace it with the folder that it points to")

@@ -194,9 +194,7 @@ class SegmentSearch:
     ) -> list[tuple[Rows, Floats]]:
         """Return the ``k`` nearest rows for each of ``queries``, unit vectors, shape ``(n, d)``, and their cosines.
 
-        ``mask`` says for each row whether it may be returned; None allows all rows. ``effort`` is that of
-        :meth:`SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors; flat
-        segments need neither. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
+        ``mask`` says for each row whether it may be returned; None allows all rows.
         """
         small: list[Callable[[], SegmentHits]] = []
         large: list[Callable[[], SegmentHits]] = []
@@ -273,8 +271,7 @@ def search_segment(
 ) -> SegmentHits:
     """Return the ``k`` nearest vectors of a segment for each of ``queries``.
 
-    ``rows`` holds the row of each vector by position, int64, ascending; it is None for a flat segment. ``divided`` is
-    searched instead of the index of the segment. The other arguments are those of :meth:`SegmentSearch.nearest`.
+    ``rows`` holds the row of each vector by position, int64, ascending; it is None for a flat segment.
     """
     opened = divided or segment.index()
     if rows is None:

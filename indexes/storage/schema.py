@@ -214,9 +214,6 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open the database in autocommit mode; transactions are explicit.
 
     In a read-only folder, a reader opens the file as immutable, which is safe if all commits are in the file itself.
-    Raises :class:`StoreDamagedError` if the file is not a database of ragembed's or has another schema,
-    :class:`IncompatibleStoreError` if its format version is another, and :class:`StoreError` if it cannot be opened.
-    For writing, also raises as :func:`stemmer` does if the language cannot be stemmed here.
     """
     _require_own_files(path)
     try:

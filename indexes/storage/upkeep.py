@@ -67,8 +67,7 @@ _TEXTS_PER_QUERY = 4
 def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     """Return whether an index for the settings ``wanted`` must be chosen, given ``rows`` used vectors.
 
-    This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter. Without
-    settings, a store stays flat until it has enough vectors for an approximate index, and FAISS is installed.
+    This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
     """
     return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
 
@@ -120,8 +119,7 @@ def pick_index(
 ) -> tuple[compaction.Rewritten, IndexSelection, IndexEvaluation]:
     """Choose an index for the settings ``wanted``, and write all used vectors into one segment.
 
-    Returns the segment, and the choice and its measurement to store when the segment is committed. Raises
-    :class:`ragembed.errors.BudgetError` if no index meets the budget.
+    Returns the segment, and the choice and its measurement to store when the segment is committed.
     """
     queries = _queries(connection, embedder)
     picked: list[Picked] = []

@@ -400,9 +400,7 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
-    of the parts, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
-    least one part if there are enough.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)

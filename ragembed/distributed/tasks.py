@@ -104,8 +104,7 @@ class Work:
     ) -> WorkPlan:
         """Write a plan to read the files ``waiting``, found in the paths ``places``, which exist or are gone.
 
-        If the same run was interrupted while it made the stores, its plan holds. ``known`` are the files that the
-        stores contain, and ``owners`` the number of the store of each, by name.
+        If the same run was interrupted while it made the stores, its plan holds.
         """
         names = NamesInStore(store)
         groups: dict[int, list[FileCandidate]] = {}

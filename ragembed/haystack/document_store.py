@@ -39,10 +39,7 @@ _OPERATORS = ("==", "!=", *_ORDERS, "in", "not in")
 
 
 def parse_filters(filters: Mapping[str, Any] | None) -> Filter | None:
-    """Convert a filter of Haystack; an empty one selects everything.
-
-    Raises :class:`haystack.errors.FilterError` for an invalid filter.
-    """
+    """Convert a filter of Haystack; an empty one selects everything."""
     if not filters:
         return None
     try:

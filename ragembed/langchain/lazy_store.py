@@ -34,16 +34,7 @@ _READ_ONLY = "a collection is only searched: to change one of its stores, open i
 class LazyStore(OwnStore):
     """A store at ``path``, or in a temporary folder that is removed with this object; it may not exist yet.
 
-    ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no store, and no embedding to create one with.
-    IncompatibleStoreError
-        If the store was made with another embedding.
-    ConfigError
-        If the store has another index, budget or language, or one of them is unknown.
+    ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`; a store that exists must have the same.
     """
 
     def __init__(

@@ -47,20 +47,8 @@ def post_processor(spec: str) -> PostProcessor:
 
 
 class Chain:
-    """Several post-processors in a row; each one is fitted on the output of the one before.
+    """Several post-processors, such as ``["abtt:2", "normalize"]``; each is fitted on the output of the one before.
 
-    Parameters
-    ----------
-    specs : sequence of str
-        Names of post-processors, such as ``["abtt:2", "normalize"]``. An empty chain returns vectors unchanged.
-
-    Raises
-    ------
-    ragembed.errors.ConfigError
-        If a post-processor is unknown.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from ragembed.postprocess import Chain
     >>> vectors = np.array([[3, 0], [0, 4]], dtype=np.float32)
@@ -84,39 +72,19 @@ class Chain:
         return dims[-1][1] if dims else None
 
     def fit(self, vectors: Floats) -> Chain:
-        """Fit every post-processor, and return this chain.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Raw vectors, float32, finite, shape ``(n, d)``, ``n >= 1``.
-        """
+        """Fit every post-processor on raw vectors, finite, shape ``(n, d)``, and return this chain."""
         for step in self._steps:
             vectors = step.fit(vectors).transform(vectors)
         return self
 
     def fit_queries(self, vectors: Floats, documents: Chain) -> Chain:
-        """Fit every post-processor on query vectors, given the fitted chain for documents.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Raw vectors of queries, float32, finite, shape ``(n, d)``, ``n >= 1``.
-        documents : Chain
-            The fitted chain for documents, with the same post-processors. ``whiten`` takes its directions from it.
-        """
+        """Fit on raw vectors of queries, given the fitted chain for documents, whose directions ``whiten`` takes."""
         for step, of_documents in zip(self._steps, documents._steps, strict=True):
             vectors = step.fit_queries(vectors, of_documents).transform(vectors)
         return self
 
     def transform(self, vectors: Floats) -> Floats:
-        """Apply every post-processor.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``; ``n`` may be 0.
-        """
+        """Apply every post-processor to raw vectors, float32, shape ``(n, d)``; ``n`` may be 0."""
         for step in self._steps:
             vectors = step.transform(vectors)
         return np.ascontiguousarray(vectors, dtype=np.float32)
@@ -127,13 +95,7 @@ class Chain:
         return all(step.additive for step in self._steps)
 
     def transform_parts(self, parts: Parts) -> Parts:
-        """Map the summands of one vector to summands of its processed vector.
-
-        Parameters
-        ----------
-        parts : Parts
-            The summands of a raw vector, float64, shape ``(n, d)``, and their shares.
-        """
+        """Map the summands of one raw vector to summands of its processed vector."""
         for step in self._steps:
             parts = step.transform_parts(parts)
         return parts
@@ -143,13 +105,7 @@ class Chain:
         return {f"{i}.{name}": array for i, step in enumerate(self._steps) for name, array in step.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Chain:
-        """Load arrays that :meth:`state` returned.
-
-        Parameters
-        ----------
-        state : mapping of str to numpy.ndarray
-            The arrays by name.
-        """
+        """Load the arrays that :meth:`state` returned, by name."""
         positions = {str(i) for i in range(len(self._steps))}
         for name in state:
             if name.partition(".")[0] not in positions:
@@ -174,17 +130,8 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class TwoSidedChain:
-    """A fitted chain for documents and a fitted chain for queries.
+    """A fitted chain for documents and one for queries, which are the same object if both share one fit.
 
-    Attributes
-    ----------
-    documents : Chain
-        The chain for documents.
-    queries : Chain
-        The chain for queries; the same object as ``documents`` if both share one fit.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from ragembed.postprocess import TwoSidedChain
     >>> documents = np.array([[1, 2], [3, 4]], dtype=np.float32)
@@ -201,17 +148,7 @@ class TwoSidedChain:
 
     @classmethod
     def fit(cls, specs: Sequence[str], documents: Floats, queries: Floats | None) -> TwoSidedChain:
-        """Return both chains, fitted.
-
-        Parameters
-        ----------
-        specs : sequence of str
-            Names of post-processors.
-        documents : numpy.ndarray
-            Raw vectors of documents, float32, finite, shape ``(n, d)``, ``n >= 1``.
-        queries : numpy.ndarray or None
-            Raw vectors of pseudo-queries, float32, finite, shape ``(m, d)``. None uses the fit on documents for both.
-        """
+        """Return both chains, fitted on raw vectors; without ``queries``, the fit on ``documents`` is for both."""
         if queries is not None and queries.shape[1:] != documents.shape[1:]:
             raise ConfigError(
                 f"the query vectors have shape {queries.shape}, the document vectors {documents.shape}: "
@@ -232,17 +169,7 @@ class TwoSidedChain:
 
     @classmethod
     def restore(cls, specs: Sequence[str], state: Mapping[str, NDArray[Any]], two: bool) -> TwoSidedChain:
-        """Return the chains from arrays that :meth:`state` returned.
-
-        Parameters
-        ----------
-        specs : sequence of str
-            Names of post-processors, the same as for the fit.
-        state : mapping of str to numpy.ndarray
-            The arrays by name.
-        two : bool
-            Whether the query chain has its own fit.
-        """
+        """Return the chains from the arrays of :meth:`state`; ``two`` says whether the query chain has its own fit."""
         documents = Chain(specs).restore(with_prefix(state, "documents."))
         if not two:
             return cls(documents, documents)

@@ -17,22 +17,10 @@ if TYPE_CHECKING:
 
 
 def unit_rows(vectors: Floats) -> Floats:
-    """Scale each row to length 1; a zero row stays zero.
+    """Scale each row of vectors, float32, shape ``(n, d)``, to length 1; a zero row stays zero.
 
     Lengths are summed in float64, so that squares of float32 values neither overflow nor underflow.
 
-    Parameters
-    ----------
-    vectors : numpy.ndarray
-        The vectors, float32, shape ``(n, d)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        The scaled vectors, of the same type and shape.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from ragembed.postprocess import unit_rows
     >>> unit_rows(np.array([[3, 4], [0, 0]], dtype=np.float32)).tolist()

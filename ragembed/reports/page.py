@@ -316,8 +316,7 @@ def findings_section(diagnosis: Mapping[str, Any]) -> Element:
 def read_queries(path: Path) -> list[str]:
     """Return the queries of a file, each once, in order.
 
-    A line is a query, and text after a tab is ignored; or a JSON object with the key ``query``. Blank lines are
-    skipped. Raises :class:`ConfigError` with the line number if a line is invalid or the file cannot be read.
+    A line is a query, and text after a tab is ignored; or a JSON object with the key ``query``.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()

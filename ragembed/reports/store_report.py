@@ -32,9 +32,7 @@ def report(
 ) -> tuple[bytes, ReportData]:
     """Return the page about a store, and the data that it shows.
 
-    ``queries`` are drawn on the map with their hits. ``more`` are sections to show after those about the store. Two
-    reports on the same generation of a store are equal, byte for byte. Raises the
-    errors of :meth:`Store.search`, and MissingExtraError without the packages of the extra ``papers``.
+    ``queries`` are drawn on the map with their hits.
     """
 
     def collect() -> ReportData:

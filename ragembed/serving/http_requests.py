@@ -160,10 +160,7 @@ class RequestLimits:
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body, or None if it has more than ``most`` bytes.
-
-    Raises ``ClientDisconnect`` if the client leaves before the end of the body.
-    """
+    """Return the body, or None if it has more than ``most`` bytes."""
     parts: list[bytes] = []
     size = 0
     while True:
