@@ -321,7 +321,7 @@ def _by_stores(
         searches = [search for i in members if (search := systems[i].search) is not None]
         embedder = None if config is None else Embedder(config)
         rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
-        scored = (_scored(each, collection.relevance, measures) for each in rankings)
+        scored = (_scored(ranking, collection.relevance, measures) for ranking in rankings)
         found.update(zip(members, scored, strict=True))
     return [found[i] for i in range(len(systems))]
 

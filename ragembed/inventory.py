@@ -195,7 +195,7 @@ def _cached_models() -> Iterator[LocalModel]:
     for repository in found.repos:
         if repository.repo_type != "model":
             continue
-        current = next((each for each in repository.revisions if _REVISION in each.refs), None)
+        current = next((revision for revision in repository.revisions if _REVISION in revision.refs), None)
         if current is not None:
             yield _described(repository.repo_id, "cache", current.snapshot_path)
         else:

@@ -141,10 +141,10 @@ def _fitted(
     groups = foreign, own = _signals(snapshot, everyday, answers[len(spans) :]), _signals(snapshot, spans, others)
     if not len(own.cosines) or not len(foreign.cosines):
         return None
-    nothing = [np.zeros(len(each.cosines)) for each in groups]
-    values = [np.stack([each.cosines, each.matched], 1) for each in groups]
+    nothing = [np.zeros(len(group.cosines)) for group in groups]
+    values = [np.stack([group.cosines, group.matched], 1) for group in groups]
     hybrid = _function(values)
-    of_foreign, of_own = (each @ np.array([hybrid.cosine, hybrid.matched]) for each in values)
+    of_foreign, of_own = (value @ np.array([hybrid.cosine, hybrid.matched]) for value in values)
     if float(np.mean(of_own[:, None] > of_foreign[None, :])) < _LEAST_AUC:
         return None
     dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
@@ -161,7 +161,7 @@ def _fitted(
 def _first_sentence(text: str) -> str | None:
     """Return the first sentence of a text that is as long as a question."""
     sentences = _SENTENCE_END.split(" ".join(text.split()))
-    return next((each for each in sentences if _LEAST_WORDS <= len(each.split()) <= _MOST_WORDS), None)
+    return next((sentence for sentence in sentences if _LEAST_WORDS <= len(sentence.split()) <= _MOST_WORDS), None)
 
 
 def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mode, fusion: Fusion) -> list[list[Hit]]:
@@ -207,7 +207,7 @@ def _function(groups: Sequence[Doubles]) -> Logistic:
         kept = weights > 0
         weights = np.where(kept, _regression([foreign * kept, own * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
     weights = np.maximum(weights, 0.0)
-    origin, scale = _regression([each @ weights[:, None] for each in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
+    origin, scale = _regression([group @ weights[:, None] for group in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
     cosine, matched = max(float(scale), 0.0) * weights
     return Logistic(float(origin), float(cosine), float(matched))
 

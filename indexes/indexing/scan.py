@@ -224,7 +224,7 @@ def spool_line(source: SourceRecord, chunks: Sequence[Chunk]) -> str:
 def spooled(lines: Iterable[str]) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
     """Yield each file and its chunks from serialised lines."""
     for source, chunks in map(json.loads, lines):
-        yield SourceRecord(**source), [Chunk(**{**each, "headings": tuple(each["headings"])}) for each in chunks]
+        yield SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]
 
 
 class Scanner:

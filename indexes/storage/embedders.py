@@ -61,7 +61,7 @@ def save_queries(file: Path, queries: PseudoQueries) -> None:
 
 def joined(queries: Iterable[PseudoQueries | None]) -> PseudoQueries | None:
     """Return the pseudo-queries of several stores, or None if no store has any."""
-    some = [each for each in queries if each is not None]
+    some = [query for query in queries if query is not None]
     if not some:
         return None
     return PseudoQueries(

@@ -354,7 +354,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
 def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_seconds: float) -> IndexingReport:
     with _driver(run, pool, wait_seconds, keep=False) as driver:
         embedders = [run.embedder(store) for store in opened]
-        if len({each.raw_fingerprint for each in embedders}) > 1:
+        if len({embedder.raw_fingerprint for embedder in embedders}) > 1:
             raise ConfigError(
                 f"the stores in {opened[0].path.parent} have different embedders: make them equal with 'ragembed "
                 "collection refit NAME', then index again"

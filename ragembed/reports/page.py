@@ -154,7 +154,7 @@ _KEYS = ("query", "question", "text")
 
 def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the page of an evaluation; ``results`` are the objects that ``ragembed eval … --json`` prints."""
-    collections = ", ".join(dict.fromkeys(str(each["collection"]) for each in results))
+    collections = ", ".join(dict.fromkeys(str(result["collection"]) for result in results))
     return page(f"Evaluation: {task}", collections, [evaluation_section(results, "Results")])
 
 
@@ -180,8 +180,8 @@ def evaluation_section(results: Sequence[Mapping[str, Any]], heading: str | None
     """Return the section about an evaluation; its heading is that of the page if the page has nothing else."""
     task = str(results[0]["task"])
     parts: list[Child] = []
-    for collection in dict.fromkeys(str(each["collection"]) for each in results):
-        here = [each for each in results if each["collection"] == collection]
+    for collection in dict.fromkeys(str(result["collection"]) for result in results):
+        here = [result for result in results if result["collection"] == collection]
         queries = here[0].get("queries")
         parts.append(element("h3", collection + ("" if queries is None else f", {queries:,} queries")))
         if "differences" in here[0]:
@@ -195,16 +195,16 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
     """Yield the table of some systems or settings on one collection."""
     names = [
         name
-        for name, value in next((each for each in results if "undefined" not in each), {}).items()
+        for name, value in next((result for result in results if "undefined" not in result), {}).items()
         if name not in _ABOUT and isinstance(value, (int, float)) and not isinstance(value, bool)
     ]
     if not names:
         yield element("p", "The measure is not defined for any of these results.")
         return
     headline = names[0]
-    most = max(_PER_CENT if abs(float(each[headline] or 0.0)) > 1 else 1.0 for each in results)
-    with_difference = any("difference_to_first" in each for each in results)
-    widest = _widest(each["difference_to_first"] for each in results if "difference_to_first" in each)
+    most = max(_PER_CENT if abs(float(result[headline] or 0.0)) > 1 else 1.0 for result in results)
+    with_difference = any("difference_to_first" in result for result in results)
+    widest = _widest(result["difference_to_first"] for result in results if "difference_to_first" in result)
     rows: list[list[Child]] = []
     for label, each in zip(_labels(results), results, strict=True):
         numbers = [_number(each.get(name)) for name in names]
@@ -232,7 +232,7 @@ def _compared(result: Mapping[str, Any]) -> Iterator[Child]:
 
 def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each result, and those settings of its embedder that differ between results."""
-    configs = [each.get("config") or {} for each in results]
+    configs = [result.get("config") or {} for result in results]
     differ = [name for name in configs[0] if len({json.dumps(config.get(name)) for config in configs}) > 1]
     return [
         shortened(
@@ -259,7 +259,7 @@ def _number(value: float | None) -> str:
 
 def _widest(differences: Any) -> float:
     """Return the largest absolute value of the ends of some intervals, for the scale of their drawings."""
-    ends = [abs(float(end)) for each in differences for end in (each["low"], each["high"])]
+    ends = [abs(float(end)) for difference in differences for end in (difference["low"], difference["high"])]
     return max(ends, default=0.0) or 1.0
 
 

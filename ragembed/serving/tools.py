@@ -201,7 +201,7 @@ def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple
 
 def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     found = store.why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
-    weaker = list(dict.fromkeys([*(each.phrase for each in found.phrases), *(each.word for each in found.words)]))
+    weaker = list(dict.fromkeys([*(phrase.phrase for phrase in found.phrases), *(each.word for each in found.words)]))
     words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
     ranks = [
         {"mode": rank.mode, "rank": rank.rank, "of": rank.of, "score": rank.score, "needed": rank.needed}
@@ -433,7 +433,7 @@ def _whole(passages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _joined(passages: Iterable[Mapping[str, Any]]) -> str:
-    return joined((each.get("start_line"), each.get("end_line"), each["text"]) for each in passages)
+    return joined((passage.get("start_line"), passage.get("end_line"), passage["text"]) for passage in passages)
 
 
 def _fenced(text: str) -> str:
