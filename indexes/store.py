@@ -31,7 +31,7 @@ from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.relevance import stored_relevance
-from ragembed.indexes.search.searchable import Readable, retried
+from ragembed.indexes.search.searchable import Searchable, retried
 from ragembed.indexes.search.snapshot import FileState, states_of_files
 from ragembed.indexes.storage import boilerplate_store, catalog, derived, run_records
 from ragembed.indexes.storage.boilerplate_store import BoilerplateLine
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Store(Readable):
+class Store(Searchable):
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
     Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
@@ -733,11 +733,6 @@ class RunRecords:
     """Records of one namespace in a store. :meth:`ragembed.Store.run_records` returns them.
 
     A record says that a program wrote a chunk, when, and for which group. LangChain's indexing API uses such records.
-
-    Attributes
-    ----------
-    namespace : str
-        Name that separates the records of one program from those of another.
     """
 
     def __init__(self, namespace: str, store: Store) -> None:
@@ -759,20 +754,9 @@ class RunRecords:
         group_ids: Sequence[str | None] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return the recorded chunk ids, oldest first.
+        """Return up to ``limit`` ids, oldest first, recorded between ``after`` and ``before`` for any of the groups.
 
         A chunk that an interrupted run wrote has no known group, so it matches every group.
-
-        Parameters
-        ----------
-        before : float, optional
-            Only records whose time, in seconds since 1970, is earlier than this.
-        after : float, optional
-            Only records whose time is later than this.
-        group_ids : sequence of str, optional
-            Only records of these groups.
-        limit : int, optional
-            Maximum number of ids.
         """
         wanted = before, after, group_ids, limit
         return self._store.read_database(run_records.listed, self.namespace, *wanted)
@@ -780,16 +764,9 @@ class RunRecords:
     def note(
         self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
     ) -> None:
-        """Record the chunks ``keys`` with the current time.
+        """Record the chunks ``keys``, those in the store, with the current time and the group of each, if it is given.
 
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of chunks. Ids that are not in the store are ignored.
-        group_ids : sequence of str, optional
-            The group of each chunk. None leaves the groups unchanged.
-        wait_seconds : float, default 0.0
-            As in :meth:`ragembed.Store.add`, with the same error.
+        Wait for other writers as :meth:`ragembed.Store.add` does.
         """
         with self._store.writer(wait_seconds) as writer:
             writer.note_run(self.namespace, keys, group_ids)

@@ -56,7 +56,7 @@ def retried(
     return run
 
 
-class Searchable:
+class Searchable(ABC):
     """How :class:`ragembed.Store` and :class:`ragembed.Collection` are searched.
 
     ``views`` opens views of the stores, as :meth:`ragembed.indexes.storage.reader.StoreReader.views` does. ``fusion``
@@ -558,23 +558,7 @@ class Searchable:
             _require_dimension(group, vector[None, :])
             return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
-
-def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
-    if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
-        raise DimensionError(
-            f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the stored vectors"
-        )
-
-
-def _one_vector(vector: Floats) -> Floats:
-    vector = np.asarray(vector, dtype=np.float32)
-    if vector.ndim != 1:
-        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
-    return vector
-
-
-class Readable(Searchable, ABC):
-    """Base class of :class:`ragembed.Store` and :class:`ragembed.Collection`."""
+    # Contents
 
     @retried
     def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
@@ -742,6 +726,20 @@ class Readable(Searchable, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
+    if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
+        raise DimensionError(
+            f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the stored vectors"
+        )
+
+
+def _one_vector(vector: Floats) -> Floats:
+    vector = np.asarray(vector, dtype=np.float32)
+    if vector.ndim != 1:
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
+    return vector
 
 
 def _with_store(record: ChunkRecord, name: str | None) -> ChunkRecord:
