@@ -21,7 +21,7 @@ def _small(monkeypatch):
     """Allow an approximate index for few chunks, and simulate a machine of known speed."""
     for module in (choose, upkeep):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
-    monkeypatch.setattr(upkeep, "QUERIES", 20)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
 

@@ -129,7 +129,7 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     return [
         (segments, "LEAST_APPROXIMATE", least),
         (choose, "LEAST_ASKED", least),
-        (upkeep, "QUERIES", 20),
+        (upkeep, "QUERIES_PER_CHECK", 20),
         (posting_files, "LEAST_CHUNKS", least),
         (reader, "_EXACT_ROWS", 16),
         (reader, "_EXACT_SHARE", 0.0),

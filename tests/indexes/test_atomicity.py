@@ -87,7 +87,7 @@ def adopt(path: Path) -> None:
 def another_index(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, opened(path) as store:
         patch.setattr(choose, "LEAST_ASKED", 4)
-        patch.setattr(upkeep, "QUERIES", 10)
+        patch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
         store.optimize(index=IndexConfig("ivf-sq8"))
 
 

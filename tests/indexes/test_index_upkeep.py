@@ -26,7 +26,7 @@ def _small(monkeypatch):
     for module in (choose, upkeep):
         monkeypatch.setattr(module, "LEAST_ASKED", LEAST, raising=False)
     monkeypatch.setattr(upkeep, "LEAST_APPROXIMATE", LEAST)
-    monkeypatch.setattr(upkeep, "QUERIES", 30)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 30)
     monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
 

@@ -43,7 +43,7 @@ def lower_limits(patch):
     patch.setattr(choose, "LEAST_ASKED", LEAST)
     for module in (choose, upkeep):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
-    patch.setattr(upkeep, "QUERIES", 30)
+    patch.setattr(upkeep, "QUERIES_PER_CHECK", 30)
 
 
 @pytest.fixture(autouse=True)
@@ -376,7 +376,7 @@ def test_sizes_of_approximate_indexes_are_documented(monkeypatch, tmp_path):
     ]
     assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
     assert (choose.LEAST_ASKED, choose.LEAST_APPROXIMATE) == (1_000, 50_000)
-    monkeypatch.setattr(upkeep, "QUERIES", 10)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
     with Store.create(tmp_path / "s", encoder(), index="ivf") as store:
         store.add(records(range(SIZE)))
         store.add([ChunkRecord(f"more{i}", Chunk(f"more {i}")) for i in range(99)])

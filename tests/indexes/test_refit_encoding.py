@@ -217,7 +217,7 @@ def test_copy_of_a_store_has_the_queries(store, tmp_path):
 @pytest.mark.usefixtures("without_relevance")
 def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
     monkeypatch.setattr(choose, "LEAST_ASKED", 50)
-    monkeypatch.setattr(upkeep, "QUERIES", 40)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 40)
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))

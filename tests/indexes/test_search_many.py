@@ -27,7 +27,7 @@ def small_stores(patched):
     patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(choose, "LEAST_ASKED", 256)
     patched.setattr(upkeep, "LEAST_ASKED", 256, raising=False)
-    patched.setattr(upkeep, "QUERIES", 20)
+    patched.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     patched.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 

@@ -174,7 +174,7 @@ def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss
 
 def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
     monkeypatch.setattr(upkeep, "LEAST_APPROXIMATE", 100)
-    monkeypatch.setattr(upkeep, "QUERIES", 20)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     with monkeypatch.context() as patch:
         block_faiss(patch)
         with Store.create(tmp_path, KnownEncoder()) as store:

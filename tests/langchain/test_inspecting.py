@@ -192,7 +192,7 @@ def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.Monke
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
         (choose, "LEAST_ASKED", 256),
-        (upkeep, "QUERIES", 10),
+        (upkeep, "QUERIES_PER_CHECK", 10),
         (reader, "_EXACT_ROWS", 16),
         (reader, "_EXACT_SHARE", 0.0),
     ):

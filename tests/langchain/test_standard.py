@@ -140,7 +140,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
         monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 1)
         monkeypatch.setattr(choose, "LEAST_ASKED", 1)
-        monkeypatch.setattr(upkeep, "QUERIES", 10)
+        monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
             yield store
             store.add_texts(["of", "this", "kind"])
