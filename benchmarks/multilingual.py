@@ -20,6 +20,7 @@ from data import Setting
 from processes import MULTILINGUAL, PEERS, say, versions
 from report import table
 from speed import Outcome
+from typing_extensions import override
 
 from ragembed import Embedder, EmbedderConfig, Store
 from ragembed.documents.model import Chunk
@@ -139,7 +140,8 @@ class _GivenVectors(VectorEncoder):
         self.fingerprint = self.raw_fingerprint = hashlib.sha256(name.encode()).hexdigest()[:32]
         self._name, self._vectors = name, dict(zip(texts, vectors, strict=True))
 
-    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+    @override
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return the vectors of documents."""
         return np.stack([self._vectors[text] for text in texts])
 

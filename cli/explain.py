@@ -12,10 +12,9 @@ from ragembed.cli.searched import namer, open_searched, place_in_store, say_left
 from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import location_of, member_of
-from ragembed.indexes.search.explain import Explanation, ScorePart
+from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart, WhyNot
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
-from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable, printable_line
 

@@ -51,9 +51,7 @@ def indexing_request(
 ) -> IndexingRequest:
     """Return the request to index ``paths`` into the store at ``path``.
 
-    ``given`` maps the names of the options for files, embedding and index to their values. ``store`` is the open store
-    at ``path``, or None if it does not exist. With ``reset``, the options start from the defaults instead of those
-    saved in the store.
+    ``given`` maps the names of the options for files, embedding and index to their values.
     """
     return IndexingRequest(
         path,
@@ -91,8 +89,7 @@ def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool
 def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> EmbedderConfig | None:
     """Return the embedder configuration, or None if no embedding option is given.
 
-    ``options`` may contain other options, which are ignored. Without a preset or configuration file, the options change
-    the settings of ``store``, or those of the default preset if there is no store.
+    ``options`` may contain other options, which are ignored.
     """
     settings = _given(options)
     if not settings:

@@ -17,16 +17,15 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.readable import Readable
-from ragembed.indexes.search.reader import StoreView
-from ragembed.indexes.search.searchable import TRIES, Answer, retried
+from ragembed.indexes.search.searchable import TRIES, Answer, Searchable, retried
 from ragembed.indexes.search.snapshot import require_mergeable
 from ragembed.indexes.storage.lock import is_being_written
+from ragembed.indexes.storage.reader import StoreView
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, VectorEncoder
 
 if TYPE_CHECKING:
-    from ragembed.indexes.search.why_not import WhyNot
+    from ragembed.indexes.search.explain import WhyNot
 
 _FAILURES = (StoreError, ModelError, MissingExtraError, OSError)
 """Errors of a single store, which do not keep the others from answering."""
@@ -34,7 +33,7 @@ _RETRY_SECONDS = 30.0
 """Time during which a store that failed during a search is not tried again."""
 
 
-class Collection(Readable):
+class Collection(Searchable):
     """Several stores, opened for reading and searched as one.
 
     Stores with the same embedder and language give the ids and scores that one store with all their chunks would give.

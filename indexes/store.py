@@ -1,8 +1,7 @@
 """The store: a folder that holds the chunks of documents with their vectors and full-text index.
 
-:class:`Store` is a facade. :mod:`ragembed.indexes.storage` manages the database and the files,
-:mod:`ragembed.indexes.search` reads them, and :mod:`ragembed.indexes.writing` writes them. The page "Store format" of
-the documentation specifies the format.
+:class:`Store` is a facade. :mod:`ragembed.indexes.storage` reads and writes the database and the files, and
+:mod:`ragembed.indexes.search` searches them. The page "Store format" of the documentation specifies the format.
 """
 
 from __future__ import annotations
@@ -20,21 +19,24 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.faiss_index.gpus import choose_gpus
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO, require_library
+from ragembed.indexes.faiss_index.records import (
+    AUTO,
+    Budget,
+    IndexConfig,
+    IndexEvaluation,
+    IndexSelection,
+    require_library,
+)
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
-from ragembed.indexes.search.readable import Readable
-from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
-from ragembed.indexes.search.searchable import retried
-from ragembed.indexes.search.snapshot import states_of_files
-from ragembed.indexes.storage import catalog, derived, run_records
+from ragembed.indexes.search.searchable import Searchable, retried
+from ragembed.indexes.search.snapshot import FileState, states_of_files
+from ragembed.indexes.storage import boilerplate_store, catalog, derived, run_records
+from ragembed.indexes.storage.boilerplate_store import BoilerplateLine
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.embedders import described_embedder, save_embedder
-from ragembed.indexes.storage.file_states import FileState
-from ragembed.indexes.storage.fit_queries import save_queries
+from ragembed.indexes.storage.embedders import described_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -47,24 +49,23 @@ from ragembed.indexes.storage.layout import (
     require_store,
 )
 from ragembed.indexes.storage.lock import is_being_written, writer_lock
+from ragembed.indexes.storage.reader import StoreReader
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
+from ragembed.indexes.storage.upkeep import warn
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, as_records
-from ragembed.indexes.writing import boilerplate_store
-from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
-from ragembed.indexes.writing.index_selection import warn
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.indexes.writing.integrity import Report
+    from ragembed.indexes.integrity import Report
 
 Value = TypeVar("Value")
 
 
-class Store(Readable):
+class Store(Searchable):
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
     Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
@@ -110,7 +111,7 @@ class Store(Readable):
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.writing.verification import first_problem
+        from ragembed.indexes.verification import first_problem
 
         return first_problem(self.path, connection)
 
@@ -692,7 +693,7 @@ class Store(Readable):
         >>> store.verify().problems
         []
         """
-        from ragembed.indexes.writing.verification import verify_store
+        from ragembed.indexes.verification import verify_store
 
         return verify_store(
             self.path,
@@ -732,11 +733,6 @@ class RunRecords:
     """Records of one namespace in a store. :meth:`ragembed.Store.run_records` returns them.
 
     A record says that a program wrote a chunk, when, and for which group. LangChain's indexing API uses such records.
-
-    Attributes
-    ----------
-    namespace : str
-        Name that separates the records of one program from those of another.
     """
 
     def __init__(self, namespace: str, store: Store) -> None:
@@ -758,20 +754,9 @@ class RunRecords:
         group_ids: Sequence[str | None] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return the recorded chunk ids, oldest first.
+        """Return up to ``limit`` ids, oldest first, recorded between ``after`` and ``before`` for any of the groups.
 
         A chunk that an interrupted run wrote has no known group, so it matches every group.
-
-        Parameters
-        ----------
-        before : float, optional
-            Only records whose time, in seconds since 1970, is earlier than this.
-        after : float, optional
-            Only records whose time is later than this.
-        group_ids : sequence of str, optional
-            Only records of these groups.
-        limit : int, optional
-            Maximum number of ids.
         """
         wanted = before, after, group_ids, limit
         return self._store.read_database(run_records.listed, self.namespace, *wanted)
@@ -779,16 +764,9 @@ class RunRecords:
     def note(
         self, keys: Sequence[str], group_ids: Sequence[str | None] | None = None, wait_seconds: float = 0.0
     ) -> None:
-        """Record the chunks ``keys`` with the current time.
+        """Record the chunks ``keys``, those in the store, with the current time and the group of each, if it is given.
 
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of chunks. Ids that are not in the store are ignored.
-        group_ids : sequence of str, optional
-            The group of each chunk. None leaves the groups unchanged.
-        wait_seconds : float, default 0.0
-            As in :meth:`ragembed.Store.add`, with the same error.
+        Wait for other writers as :meth:`ragembed.Store.add` does.
         """
         with self._store.writer(wait_seconds) as writer:
             writer.note_run(self.namespace, keys, group_ids)

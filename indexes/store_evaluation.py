@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
@@ -17,7 +18,7 @@ from ragembed.encoder import VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
-from ragembed.indexes.faiss_index.specs import FLAT
+from ragembed.indexes.faiss_index.records import FLAT
 from ragembed.indexes.lexical.analyzer import ENGLISH, NO_STEMMER, stemmer
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
@@ -68,12 +69,7 @@ def rank(
 ) -> list[Rankings]:
     """Return the rankings of each of ``searches``, up to ``depth`` documents, in a temporary store of the collection.
 
-    Each document is a chunk with a title, as if it came from a file. The index is exact. ``embedder`` is unfitted and
-    gets fitted on the documents; without one, only lexical searches are possible (:class:`ConfigError`).
-
-    Dense search gives nearly the same results as :class:`ragembed.evaluation.tasks.RetrievalTask`. The differences: a
-    store keeps raw vectors as float16, it does not repeat the title of a text that starts with it, and it joins title
-    and text with one line break less, which affects the pseudo-queries.
+    Each document is a chunk with a title, as if it came from a file.
     """
     if embedder is None and any(search.mode != "lexical" for search in searches):
         raise ConfigError("no embedder given for dense or hybrid search: pass an embedder, or use lexical search only")
@@ -140,9 +136,7 @@ def _file_name(store: str | None, source: str) -> str:
 def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> StoreJudgements:
     """Map the judgements, read from the file ``origin``, to the files and chunks of ``store``.
 
-    A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory. The
-    first match counts. Raises :class:`ConfigError` if a name matches nothing, if a query names both files and chunks,
-    or if it names a file twice.
+    A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory.
     """
     chunks = frozenset(store.ids())
     stores: dict[str | None, Store] = {None: store} if isinstance(store, Store) else dict(store.stores.items())
@@ -212,7 +206,8 @@ class NoEncoder(VectorEncoder):
 
     fingerprint = raw_fingerprint = "0" * 32
 
-    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+    @override
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return a one-dimensional vector of 1 for each text."""
         return self.encode_queries(texts)
 
@@ -228,5 +223,6 @@ class NoEncoder(VectorEncoder):
         """Return a description for the store's status."""
         return {"kind": "words alone", "model": "none"}
 
+    @override
     def save(self, folder: str) -> None:
         """Do nothing: there is no state to save."""

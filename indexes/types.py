@@ -1,13 +1,14 @@
-"""Types that all modules of :mod:`ragembed.indexes` share: encoders, chunk records, hits and progress."""
+"""Types that all modules of :mod:`ragembed.indexes` share: encoders, chunk records, hits, values of a generation."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -181,10 +182,9 @@ def as_records(
     ids: Sequence[str] | None = None,
     metadata: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[ChunkRecord]:
-    """Return texts as chunk records. Records are returned unchanged, except that their searched text is normalised.
+    """Return texts as chunk records.
 
-    A text without an id gets a hash of the text and its metadata as its id. Raises :class:`ConfigError` if ``ids`` or
-    ``metadata`` does not have one entry for each text, or is given with records.
+    Records are returned unchanged, except that their searched text is normalised.
     """
     if isinstance(chunks, str):
         raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts or chunk records")
@@ -250,3 +250,33 @@ def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:
         key = f"{source}\0{copy}\0{chunk.text}".encode("utf-8", "surrogatepass")
         ids.append(hashlib.blake2b(key, digest_size=12).hexdigest())
     return ids
+
+
+Value = TypeVar("Value")
+
+
+class PerGeneration(Generic[Value]):
+    """Keeps the value of one generation of a store. Threads may share an instance.
+
+    The value of the generation before is never changed or closed, so a thread that still uses it may go on.
+    Whoever changes a value in place holds ``lock``.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop what is kept, because the store may have been replaced."""
+        with self.lock:
+            self._kept: tuple[object, Value] | None = None
+
+    def of(self, generation: object, make: Callable[[Value | None], Value]) -> Value:
+        """Return the value of ``generation``, made once, under the lock.
+
+        ``make`` gets the value of another generation, or None if there is none.
+        """
+        with self.lock:
+            if self._kept is None or self._kept[0] != generation:
+                self._kept = generation, make(None if self._kept is None else self._kept[1])
+            return self._kept[1]

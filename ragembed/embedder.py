@@ -840,8 +840,7 @@ class Embedder(VectorEncoder):
 def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str], progress: Progress | None = None) -> None:
     """Fit the extractors of several embedders, like :meth:`Embedder.fit_extractor`, with shared forward passes.
 
-    ``texts`` is read once as a stream. ``progress`` is called now and then with the number of texts read since the last
-    call, including those of the corpora of the configurations.
+    ``texts`` is read once as a stream.
     """
     configs = [embedder.resolved_config() for embedder in embedders]
     fresh = [embedder._fresh(config) for embedder, config in zip(embedders, configs, strict=True)]

@@ -25,10 +25,7 @@ _COUNTS = ("texts", "documents", "pseudo_queries")
 
 
 def write(folder: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write both files atomically; ``config.json`` comes last, because it holds the hash of ``state.safetensors``.
-
-    Raises :class:`ModelError` if ``folder`` is a file, or holds another program's file of either name.
-    """
+    """Write both files atomically; ``config.json`` comes last, because it holds the hash of ``state.safetensors``."""
     _check_folder(folder)
     from safetensors.numpy import save
 
@@ -60,10 +57,7 @@ def _is_embedder_config(file: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read both files; the arrays are read-only views of the mapped ``state.safetensors``.
-
-    Raises :class:`ModelError` if a file is missing, is damaged or has another format version.
-    """
+    """Read both files; the arrays are read-only views of the mapped ``state.safetensors``."""
     try:
         about: dict[str, Any] = json.loads(read_regular(folder / CONFIG, _MOST_BYTES))
         digest = file_sha256(folder / STATE)

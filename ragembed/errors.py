@@ -71,18 +71,9 @@ class OutOfMemoryError(RagembedError, MemoryError):
 
 
 class MissingExtraError(RagembedError, ImportError):
-    """An optional package is not installed.
+    """An optional ``package``, which a feature, the ``purpose``, needs, is not installed.
 
-    Run the ``pip install`` command in the message.
-
-    Attributes
-    ----------
-    package
-        Name of the missing package.
-    extra
-        The extra of ragembed that installs it.
-    purpose
-        The feature that needs it.
+    Run the ``pip install`` command in the message, which installs the ``extra``.
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:

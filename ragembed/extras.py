@@ -73,8 +73,7 @@ def require(module: str, purpose: str) -> None:
 def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
     """Raise :class:`ragembed.errors.MissingExtraError` if the body imports an optional package that is not installed.
 
-    Works as a context manager and as a decorator. ``extra`` names another extra than the default one of the missing
-    package. Other import errors pass through, because a package that is installed but broken has its own message.
+    Works as a context manager and as a decorator.
     """
     try:
         yield
@@ -116,9 +115,7 @@ def lazy_attributes(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for ``package``; a module is imported on first use of one of its names.
 
-    ``names`` maps each module of the package to its public names. If a name needs an optional package that is not
-    installed, its first use raises :class:`ragembed.errors.MissingExtraError`; ``extra`` is as in
-    :func:`ragembed.extras.needed_for`.
+    ``names`` maps each module of the package to its public names.
     """
     modules = {name: f"{package}.{module}" for module, public in names.items() for name in public}
 

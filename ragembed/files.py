@@ -79,10 +79,7 @@ def require_regular(path: Path, root: Path) -> None:
 
 
 def list_folder(path: Path, root: Path) -> list[str]:
-    """Return the names in a folder, with the same rules for symbolic links as :func:`open_regular`.
-
-    Raises :class:`OSError`.
-    """
+    """Return the names in a folder, with the same rules for symbolic links as :func:`open_regular`."""
     if not _HAS_DIR_FD:
         return os.listdir(path)  # noqa: PTH208  names, not paths
     descriptor = _open_below(path, root, _LIST)

@@ -153,10 +153,7 @@ def local_models() -> list[LocalModel]:
 
 
 def describe_model(name: str) -> LocalModel:
-    """Return a model on this machine: a folder, or an id.
-
-    Raises :class:`ModelError` if there is no such model on this machine.
-    """
+    """Return a model on this machine: a folder, or an id."""
     if Path(name).is_dir():
         return _described(name, "folder", Path(name))
     if Path(name).is_file():
@@ -198,7 +195,7 @@ def _cached_models() -> Iterator[LocalModel]:
     for repository in found.repos:
         if repository.repo_type != "model":
             continue
-        current = next((each for each in repository.revisions if _REVISION in each.refs), None)
+        current = next((revision for revision in repository.revisions if _REVISION in revision.refs), None)
         if current is not None:
             yield _described(repository.repo_id, "cache", current.snapshot_path)
         else:

@@ -63,10 +63,7 @@ def _number(value: Decimal) -> int | float:
 
 
 def to_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata with every value that :func:`plain_value` knows as JSON, and its type under :data:`TYPES`.
-
-    Raises :class:`ConfigError` if the metadata have this key.
-    """
+    """Return metadata with every value that :func:`plain_value` knows as JSON, and its type under :data:`TYPES`."""
     if TYPES in metadata:
         raise ConfigError(f"the metadata key {TYPES!r} is reserved: use another name")
     typed: list[list[Any]] = []

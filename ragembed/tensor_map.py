@@ -37,8 +37,7 @@ def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]
     """Return the tensors of a safetensors file as read-only views.
 
     Tensors of bfloat16, which NumPy does not have, are returned as copies in float32 if ``widen`` is true, otherwise
-    left out, like those of other types that NumPy does not have. Raises :class:`ModelError` if the file is not valid
-    safetensors, or if a tensor lies outside the file.
+    left out, like those of other types that NumPy does not have.
     """
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -10,13 +10,13 @@ import pytest
 from ragembed import EmbedderConfig
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store
+from ragembed.indexes import integrity as files
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import catalog, posting_files
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.writing import integrity as files
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, record
 
 KINDS = {

@@ -13,8 +13,8 @@ from ragembed.indexes import Store
 ROWS, PART = 600, 64
 PROGRAM = """
 import os, signal, sys
-from ragembed.indexes.indexing import file_writing
-from ragembed.indexes.writing import writer
+from ragembed.indexes.indexing import index_run
+from ragembed.indexes.storage import writer
 
 number, left = int(sys.argv.pop(1)), 3
 commit = writer.StoreWriter._commit_vectors
@@ -29,7 +29,7 @@ def commit_until_the_signal(*args):
 # A background process may inherit an ignored SIGINT; restore the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 writer.COMMIT_SECONDS = 0
-RunEncoder = file_writing.RunEncoder
+RunEncoder = index_run.RunEncoder
 RunEncoder.parts = lambda self, texts, progress=None: (
     self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(0, len(texts), %d)
 )

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ragembed.cli import ERROR_EXIT, main
 from ragembed.errors import OutOfMemoryError
-from ragembed.indexes.faiss_index import specs
+from ragembed.indexes.faiss_index import records
 from ragembed.resources import out_of_memory, require_room
 from tests.slow.helpers import content
 from tests.test_light_install import BLOCKER
@@ -122,9 +122,9 @@ def test_faiss_that_does_not_fit_is_not_reported_as_missing(monkeypatch):
     def fails(name):
         raise ImportError("swigfaiss.so: failed to map segment from shared object")
 
-    monkeypatch.setattr(specs, "import_module", fails)
+    monkeypatch.setattr(records, "import_module", fails)
     with pytest.raises(OutOfMemoryError, match="failed to map segment"):
-        specs.LazyFaiss().is_installed()
+        records.LazyFaiss().is_installed()
 
 
 @pytest.mark.parametrize("name", ["NumPy", "FAISS", "PyTorch"])

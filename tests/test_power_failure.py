@@ -179,7 +179,7 @@ from pathlib import Path
 from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings_files import confirm_model
 from ragembed.files import make_folders
-from ragembed.indexes.storage.work_folder import WorkFolder
+from ragembed.indexes.storage.folders import WorkFolder
 confirm_model("models/mine")
 Embedder(EmbedderConfig(extractor="re:dim=32", postprocess=())).fit(["tea"]).save("saved/embedder")
 make_folders(Path("work"))

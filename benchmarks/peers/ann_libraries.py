@@ -161,7 +161,7 @@ class Ragembed:
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
         """Yield the search with the picked effort."""
         from ragembed.indexes.faiss_index.index import USUAL_K, RefinedIndex, SegmentIndex
-        from ragembed.indexes.faiss_index.specs import parse_spec
+        from ragembed.indexes.faiss_index.records import parse_spec
         from ragembed.indexes.faiss_index.vectors import ArrayVectors
 
         report = json.loads(Path(f"{request['file']}.json").read_text())

@@ -26,8 +26,8 @@ from ragembed.cli.searched import StoreReport, each_in_option, report_stores
 from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.indexes import Diagnosis, Finding, Store, diagnose
 from ragembed.indexes.doctor.diagnosis import CHECKS
-from ragembed.indexes.writing.integrity import Part, Problem, Report
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.integrity import Part, Problem, Report
+from ragembed.indexes.verification import verify_store
 from ragembed.printable import readable_bytes
 from ragembed.progress import StderrProgress
 

@@ -37,9 +37,8 @@ from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes import IndexingOptions
-from ragembed.indexes.indexing.index_run import IndexingReport, index_files
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files, skip_counts
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
-from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store, root_of
 from ragembed.progress import StderrProgress
 

@@ -47,7 +47,7 @@ def command(names: tuple[str, ...], output: str) -> None:
     here = {model.name for model in models}
     records = [{**asdict(model), "folder": shown_path(model.folder)} for model in models]
     value: dict[str, Any] = {
-        "models": [{"name": each.pop("name"), "usable": each["problem"] is None, **each} for each in records]
+        "models": [{"name": record.pop("name"), "usable": record["problem"] is None, **record} for record in records]
     }
     if not names:
         value["recommended"] = [{**asdict(model), "on_this_machine": model.name in here} for model in RECOMMENDED]

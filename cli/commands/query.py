@@ -31,8 +31,8 @@ from ragembed.documents.readers.registry import location_of
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import relevance_word
+from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
-from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import counted, printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 

@@ -59,8 +59,7 @@ def command(
     clusters with their words, near-duplicates and boilerplate, token weights, drift, and the index. The file contains
     texts of the documents: share it only with people who may read them. Needs the extra papers.
     """
-    from ragembed.reports.page import check_output, write_page
-    from ragembed.reports.results import read_queries, read_results
+    from ragembed.reports.page import check_output, read_queries, read_results, write_page
     from ragembed.reports.store_report import report
 
     check_output(file)

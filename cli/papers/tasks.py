@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli import HelpfulGroup
-from ragembed.cli.evaluation.results import CSV, candidates, names, print_csv, print_objects, print_results, results
+from ragembed.cli.evaluation import CSV, candidates, names, print_csv, print_objects, print_results, results
 from ragembed.cli.options import (
     EXISTING_PATH,
     LocalPath,
@@ -94,8 +94,7 @@ def _task(
 ) -> click.Command:
     """Return the command of a task.
 
-    ``counted`` says what ``--runs`` counts, or is None if there is no such option. ``options`` are passed to the
-    reader of the task.
+    ``counted`` says what ``--runs`` counts, or is None if there is no such option.
     """
     options = options or {}
 

@@ -171,7 +171,7 @@ def defsent_plus(
     mean of the vectors of its definitions. Each step trains a new copy of the model; the best model of a step computes
     the entry vectors of the next step (progressive separate training).
     """
-    chosen = tuple(_combination(each) for each in combinations)
+    chosen = tuple(_combination(combination) for combination in combinations)
     if recipe is None:
         from ragembed.models.files import find_model
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
-from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.findings import SEVERITIES, Diagnosis, Examination, Finding, SkippedCheck
+from ragembed.indexes.doctor.findings import SEVERITIES, Commands, Diagnosis, Examination, Finding, SkippedCheck
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_snapshot
+from ragembed.indexes.verification import verify_snapshot
 from ragembed.progress import Progress, progress_for
 from ragembed.version import __version__
 

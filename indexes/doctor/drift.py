@@ -22,8 +22,8 @@ from ragembed.indexes.collection import Collection
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.fit_queries import QUERIES as FIT_QUERIES
-from ragembed.indexes.storage.fit_queries import joined, load_queries
+from ragembed.indexes.storage.embedders import QUERIES as FIT_QUERIES
+from ragembed.indexes.storage.embedders import joined, load_queries
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
 from ragembed.models.token_ids import TokenIds

@@ -19,9 +19,9 @@ from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Find
 from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.boilerplate_store import KEEP, files_with_repeated_lines
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.writing.boilerplate_store import KEEP, files_with_repeated_lines
 from ragembed.printable import counted
 
 _EXTRA = re.compile(r"pip install .*\[([\w-]+)\]")

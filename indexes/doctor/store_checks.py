@@ -6,21 +6,19 @@ import re
 from collections.abc import Iterator
 
 from ragembed.extras import is_installed
-from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.drift import measure_drift
-from ragembed.indexes.doctor.findings import Examination, Finding, examples
+from ragembed.indexes.doctor.findings import Commands, Examination, Finding, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
+from ragembed.indexes.faiss_index.records import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.file_writing import MANY_TEXTS
+from ragembed.indexes.indexing.index_run import MANY_TEXTS
+from ragembed.indexes.integrity import Part, Problem
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.transactions import free_pages
-from ragembed.indexes.writing.index_selection import check_index as measured_index
-from ragembed.indexes.writing.index_selection import degradation, needs_check
-from ragembed.indexes.writing.integrity import Part, Problem
-from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
+from ragembed.indexes.storage.upkeep import UNUSED_ABOVE, degradation, needs_check, unused_share
+from ragembed.indexes.storage.upkeep import check_index as measured_index
 from ragembed.printable import counted
 from ragembed.version import __version__, install_command, upgrade_command
 

@@ -25,7 +25,7 @@ from ragembed.errors import RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.doctor.findings import Examination, Finding, examples
 from ragembed.indexes.lexical.analyzer import ENGLISH
-from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import SourceRecord

@@ -25,7 +25,7 @@ from ragembed.files import create_file
 from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, INNER_PRODUCT
 from ragembed.indexes.faiss_index.gpus import centroids_on_gpus, to_gpus
 from ragembed.indexes.faiss_index.index import SegmentIndex, list_codes, list_ids, transformed
-from ragembed.indexes.faiss_index.specs import FLAT, TRAINING_PER_LIST, IndexSpec, faiss, require_library
+from ragembed.indexes.faiss_index.records import FLAT, TRAINING_PER_LIST, IndexSpec, faiss, require_library
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, Vectors, blocks, stratified
 from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
@@ -69,9 +69,7 @@ def build_index(
 ) -> None:
     """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
-    Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
-    number of vectors added since the last call. On the numbered ``gpus``, if any, k-means and the assignment of vectors
-    to lists run. Raises :class:`ConfigError` if FAISS cannot build this kind.
+    Centroids and quantisers are trained on a sample spread evenly over the vectors.
     """
     if spec.name == FLAT:
         with create_file(file) as stream:

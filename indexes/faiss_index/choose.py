@@ -9,32 +9,134 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError
+from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
-from ragembed.indexes.faiss_index.index import RefinedIndex, open_index
-from ragembed.indexes.faiss_index.measure import (
-    LEAST_QUERIES,
-    Search,
-    Truth,
-    exact,
-    latency_ms,
-    least_effort,
-    recall,
-    tuned_effort,
+from ragembed.indexes.faiss_index.index import USUAL_K, RefinedIndex, open_index
+from ragembed.indexes.faiss_index.records import (
+    AUTO,
+    FLAT,
+    Budget,
+    IndexConfig,
+    IndexSpec,
+    Measurement,
+    Recall,
+    codes_for,
+    faiss,
+    has_faiss,
+    lists_for,
+    parse_spec,
+    short,
 )
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig, Measurement, short
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, codes_for, faiss, has_faiss, lists_for, parse_spec
+from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 from ragembed.version import install_command
+
+Search = Callable[[Floats, int], Floats]
+"""Maps queries, shape ``(n, d)``, and k to the scores of the results, shape ``(n, at most k)``, best first."""
+
+MOST_EFFORT = 16_384
+"""The highest effort that tuning tries."""
+
+K = 10
+"""The number of nearest neighbours in recall@10."""
+
+LEAST_QUERIES = 2
+"""Minimum number of queries for a measurement: fewer give no confidence interval."""
+
+_LEAST_EFFORT, _STEP, _STEPS_TO_DOUBLE = 1, 1.15, 5
+_TIE = 2e-6
+_TIMED_QUERIES, _TIMED_RUNS = 100, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Queries, unit vectors of shape ``(n, d)``, and the score of the k-th nearest vector to each, shape ``(n,)``."""
+
+    queries: Floats
+    kth: Floats
+    k: int
+
+
+def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Floats) -> Truth:
+    """Find the scores of the ten nearest vectors by exhaustive search, block by block.
+
+    ``parts`` are pairs of vectors and a mask of the positions that count, None for all.
+    """
+    best = np.full((len(queries), K), -np.inf, dtype=np.float32)
+    for vectors, allowed in parts:
+        for start, block in blocks(vectors):
+            kept = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
+            if len(kept):
+                best = -np.sort(-np.hstack([best, best_products(queries, kept, K)]), axis=1)[:, :K]
+    k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
+    return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
+
+
+def recall(search: Search, truth: Truth) -> Recall:
+    """Measure recall@10 with its percentile bootstrap; a vector that ties with the tenth nearest counts as found."""
+    scores = search(truth.queries, USUAL_K)[:, : truth.k]
+    shares = (scores >= truth.kth[:, None] - _TIE).sum(axis=1) / truth.k
+    resampled = paired_bootstrap(shares, np.zeros(len(shares)))
+    return Recall(float(shares.mean()), min(resampled.low, 1.0), min(resampled.high, 1.0), len(shares))
+
+
+def least_effort(
+    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
+) -> int:
+    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
+
+    ``search`` maps an effort to its search.
+    """
+    ladder = [_LEAST_EFFORT]
+    while ladder[-1] < most:
+        ladder.append(min(max(ladder[-1] + 1, int(ladder[-1] * _STEP)), most))
+    low = high = 0
+    while True:
+        started = time.perf_counter()
+        if recall(search(ladder[high]), truth).low >= wanted:
+            break
+        slow = 1e3 * (time.perf_counter() - started) > limit_ms * len(truth.queries)
+        if slow or high == len(ladder) - 1:
+            return min(ladder[high], most)
+        low, high = high + 1, min(high + _STEPS_TO_DOUBLE, len(ladder) - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if recall(search(ladder[middle]), truth).low >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return min(ladder[low], most)
+
+
+def tuned_effort(
+    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
+) -> int | None:
+    """Return the result of :func:`least_effort`, or None for an exhaustive index, which has no effort."""
+    return least_effort(search, min(most, MOST_EFFORT), truth, wanted, limit_ms) if most else None
+
+
+def latency_ms(search: Search, queries: Floats) -> float:
+    """Return the 95th percentile, over up to 100 ``queries``, of the shortest of three times for one query, in ms."""
+    times = [min(_seconds(search, query[None, :]) for _ in range(_TIMED_RUNS)) for query in queries[:_TIMED_QUERIES]]
+    return 1e3 * float(np.percentile(times, 95))
+
+
+def _seconds(search: Search, query: Floats) -> float:
+    started = time.perf_counter()
+    search(query, USUAL_K)
+    return time.perf_counter() - started
+
 
 LEAST_APPROXIMATE = 50_000
 """Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
@@ -127,8 +229,7 @@ class Option:
 def choose(rows: int, dim: int, budget: Budget, machine: Machine) -> list[Option]:
     """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim``.
 
-    Kinds that fit the budget come first, in order of preference. Then come kinds that are worth trying, and kinds that
-    are not, each in increasing order of the excess.
+    Kinds that fit the budget come first, in order of preference.
     """
     names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
     options = [_option(parse_spec(name), rows, dim, budget, machine) for name in names]
@@ -227,8 +328,7 @@ def pick(
     """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
     At most three kinds are tried, in the order of :func:`choose`, each tuned to the smallest effort that reaches the
-    recall. The first that meets the budget in one thread, on other queries, is taken. Missing the default latency and
-    recall is no error; if no kind meets the limits that were set, raises :class:`BudgetError` and writes no file.
+    recall.
     """
     shape = len(given.rows), given.vectors.dim
     options: list[Option] = []

@@ -2,7 +2,7 @@
 
 Every header, number, size and link is checked, and the file must end where its contents end. Vectors, codes and ids may
 have any value. The formats are those of FAISS's ``index_write.cpp``, as far as the kinds of
-:mod:`ragembed.indexes.faiss_index.specs` use them.
+:mod:`ragembed.indexes.faiss_index.records` use them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.faiss_index.specs import Codes, Family, IndexSpec
+from ragembed.indexes.faiss_index.records import Codes, Family, IndexSpec
 
 HEADER = struct.Struct("<4siqqq?i")
 """Header of every FAISS index: type, dimension, number of vectors, two unused numbers, is-trained flag, metric."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragembed.errors import ConfigError, GpuError
-from ragembed.indexes.faiss_index.specs import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats
@@ -108,8 +108,7 @@ class GpuIndex:
 def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuIndex:
     """Return a copy of ``index``, which may be memory-mapped, on ``gpus``.
 
-    Each GPU gets a full copy, or a part if its ``size`` (approximate, in bytes) does not fit. ``fp16``, ``sq8`` and
-    product quantisers are searched in float16.
+    Each GPU gets a full copy, or a part if its ``size`` (approximate, in bytes) does not fit.
     """
     index, rows = faiss.downcast_index(index), None
     if isinstance(index, faiss.IndexIDMap):
@@ -207,8 +206,7 @@ def _named(gpus: Sequence[int]) -> str:
 def building_gpus(device: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
     """Return the GPUs to build indexes on for ``device``, and a short description of them.
 
-    Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto". If FAISS cannot use the
-    selected GPUs but PyTorch can, the CPU builds; if neither can, raises :class:`ragembed.errors.GpuError`.
+    Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto".
     """
     wanted = device if device is not None and (device == "cpu" or device.startswith("gpu")) else "auto"
     embeds_on_gpu = any(name != "cpu" for name in embedder.device_names())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, check_index_file
 from ragembed.indexes.faiss_index.gpus import MOST_SELECTED, GpuIndex, to_gpus
-from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, faiss, has_faiss, require_library
+from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, faiss, has_faiss, require_library
 from ragembed.indexes.faiss_index.vectors import (
     PartSearch,
     Vectors,

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.faiss_index.specs import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss, has_faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats, Integers
 
@@ -110,8 +110,7 @@ def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
 def places_in(ascending: Rows, wanted: Rows) -> Rows:
     """Return the place of each of ``wanted`` in ``ascending``, or any place if it is not there.
 
-    ``ascending`` has one integer or more, each greater than the one before. Most rows and keys are consecutive, and
-    their places are differences.
+    ``ascending`` has one integer or more, each greater than the one before.
     """
     last = len(ascending) - 1
     if ascending[last] - ascending[0] == last:
@@ -140,8 +139,7 @@ def rows_in(size: int, dim: int) -> int:
 def stratified(total: int, count: int, seed: int) -> Rows:
     """Draw ``count`` positions below ``total``, one at random from each of ``count`` equal strata, in ascending order.
 
-    Neighbours in a store come from the same document, so a stratified sample covers all documents. Returns all
-    positions if ``total`` is not greater than ``count``.
+    Neighbours in a store come from the same document, so a stratified sample covers all documents.
     """
     if total <= count:
         return np.arange(total, dtype=np.int64)
@@ -167,8 +165,7 @@ def above_estimate(
     """Return for each query a score that more than ``k`` vectors probably reach, and the vectors that reach it.
 
     The score of a vector is the product of the query, shape ``(n, d)``, with ``codes - centre``, whose shape is ``(m,
-    d)``. ``selected`` says for each position whether it may be returned; None allows all. The results are the lowest
-    scores, shape ``(n,)``, and for each query the positions, ascending, and their scores.
+    d)``.
     """
     step = max(1, len(codes) // _SAMPLED)
     sample = _products(queries, codes[::step], centre, None if selected is None else selected[::step])

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import globs, timestamps
-from ragembed.indexes.filters.dicts import parse_filter_dict
+from ragembed.indexes.filters import globs, nodes
 from ragembed.indexes.filters.globs import MOST_SECONDS, limited_time
 from ragembed.indexes.filters.nodes import (
     TEXT,
@@ -33,7 +32,7 @@ from ragembed.indexes.filters.nodes import (
     shown,
 )
 from ragembed.indexes.filters.sql import to_sql
-from ragembed.indexes.filters.where import parse_where
+from ragembed.indexes.filters.where import parse_filter_dict, parse_where
 
 __all__ = [
     "MOST_SECONDS",
@@ -66,7 +65,7 @@ Where: TypeAlias = "str | Mapping[str, Any] | Filter"
 def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
     """Register the SQL functions of filters on a connection; ``root`` is the folder that names of files refer to."""
     globs.register(connection, root)
-    timestamps.register(connection)
+    nodes.register(connection)
 
 
 def parse(where: Where) -> Filter:

@@ -31,8 +31,10 @@ from ragembed.indexes.filters.nodes import (
     Or,
     Regex,
     Scalar,
+    days_around,
+    moment_key,
+    nanoseconds,
 )
-from ragembed.indexes.filters.timestamps import days_around, moment_key, nanoseconds
 from ragembed.indexes.types import json_ids
 
 _COLUMNS = {
@@ -71,8 +73,7 @@ _TRUE, _FALSE = _Sql("1"), _Sql("0")
 def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the usual name here
     """Return an SQL condition over the aliases ``c`` (chunks) and ``s`` (sources), and its ``?`` parameters.
 
-    You can join it with other conditions by AND. Call :func:`ragembed.indexes.filters.register` on the connection
-    first. Raises :class:`ConfigError` for a filter with more conditions or deeper nesting than SQLite supports.
+    You can join it with other conditions by AND.
     """
     _check_size(filter)
     condition = _condition(filter, negated=False)

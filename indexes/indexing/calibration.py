@@ -36,9 +36,9 @@ from ragembed.indexes.search.relevance import (
 )
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.models.multilingual import install_multilingual
 from ragembed.progress import Progress
@@ -70,8 +70,7 @@ _STEPS, _RIDGE, _SCALE_RIDGE = 50, 1.0, 0.01
 def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: bool = False) -> list[str]:
     """Find the language of a store's texts, and fit the relevance; return a warning if the model cannot read it.
 
-    Does nothing if both are known and the store has not doubled since, unless ``again``. Nothing is fitted for
-    embedders that are not ragembed's, or for fewer than ``LEAST_CHUNKS`` chunks.
+    Does nothing if both are known and the store has not doubled since, unless ``again``.
     """
     embedder, chunks = store.embedder.refittable, len(store)
     if embedder is None:
@@ -142,10 +141,10 @@ def _fitted(
     groups = foreign, own = _signals(snapshot, everyday, answers[len(spans) :]), _signals(snapshot, spans, others)
     if not len(own.cosines) or not len(foreign.cosines):
         return None
-    nothing = [np.zeros(len(each.cosines)) for each in groups]
-    values = [np.stack([each.cosines, each.matched], 1) for each in groups]
+    nothing = [np.zeros(len(group.cosines)) for group in groups]
+    values = [np.stack([group.cosines, group.matched], 1) for group in groups]
     hybrid = _function(values)
-    of_foreign, of_own = (each @ np.array([hybrid.cosine, hybrid.matched]) for each in values)
+    of_foreign, of_own = (value @ np.array([hybrid.cosine, hybrid.matched]) for value in values)
     if float(np.mean(of_own[:, None] > of_foreign[None, :])) < _LEAST_AUC:
         return None
     dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
@@ -162,7 +161,7 @@ def _fitted(
 def _first_sentence(text: str) -> str | None:
     """Return the first sentence of a text that is as long as a question."""
     sentences = _SENTENCE_END.split(" ".join(text.split()))
-    return next((each for each in sentences if _LEAST_WORDS <= len(each.split()) <= _MOST_WORDS), None)
+    return next((sentence for sentence in sentences if _LEAST_WORDS <= len(sentence.split()) <= _MOST_WORDS), None)
 
 
 def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mode, fusion: Fusion) -> list[list[Hit]]:
@@ -208,7 +207,7 @@ def _function(groups: Sequence[Doubles]) -> Logistic:
         kept = weights > 0
         weights = np.where(kept, _regression([foreign * kept, own * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
     weights = np.maximum(weights, 0.0)
-    origin, scale = _regression([each @ weights[:, None] for each in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
+    origin, scale = _regression([group @ weights[:, None] for group in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
     cosine, matched = max(float(scale), 0.0) * weights
     return Logistic(float(origin), float(cosine), float(matched))
 
@@ -216,8 +215,7 @@ def _function(groups: Sequence[Doubles]) -> Logistic:
 def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: float) -> Doubles:
     """Return intercept and coefficients of a logistic regression in which each group has the same weight.
 
-    The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get. The
-    penalty is half of ``ridge`` times the squared coefficients of standardised values. Newton's method.
+    The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get.
     """
     kept = [(each, answer) for each, answer in zip(groups, answers, strict=True) if len(each)]
     values = np.concatenate([each for each, _ in kept])

@@ -28,11 +28,11 @@ from ragembed.errors import ConfigError, RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.fit_queries import joined
+from ragembed.indexes.storage.embedders import joined
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
+from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
-from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.progress import Progress
 from ragembed.types import Floats, Halves
@@ -60,8 +60,7 @@ def wanted_record(config: EmbedderConfig) -> dict[str, object]:
 def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: Any) -> None:
     """Create an empty store with an embedder that is fitted on ``texts``, the first texts that will be added.
 
-    Its post-processors are fitted later, by :func:`ragembed.indexes.indexing.refit.refit_if_due`. ``about`` are
-    arguments of :meth:`Store.create`.
+    Its post-processors are fitted later, by :func:`ragembed.indexes.indexing.refit.refit_if_due`.
     """
     fitted = copy(settings).fit_extractor(texts)
     Store.create(path, without_fit(fitted), wanted_record(fitted.config), **about).close()
@@ -184,8 +183,7 @@ class DistinctRows:
 def sample_raw(blocks: Iterable[tuple[Rows, Halves]], seed: int) -> Floats:
     """Return the raw vectors to fit post-processors on, float32, shape ``(n, d)``.
 
-    ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`. The result has all vectors, or a
-    seeded sample of ``FIT_LIMIT`` vectors.
+    ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`.
     """
     reservoir = Reservoir(FIT_LIMIT, seed)
     for _, raw in blocks:

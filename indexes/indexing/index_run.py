@@ -6,21 +6,26 @@ can search the store after an interrupted run.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
-from ragembed.corpus import blocks
+from ragembed.corpus import blocks, grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
+from ragembed.documents.model import Chunk
+from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import require_library
+from ragembed.extras import is_installed
+from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection, require_library
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import (
     IndexingOptions,
     IndexingRequest,
@@ -31,19 +36,183 @@ from ragembed.indexes.indexing.request import (
     require_whole,
     stored_request,
 )
-from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
+from ragembed.indexes.indexing.scan import ChunkedFiles, Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import SourceRecord, text_hash
-from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
-from ragembed.indexes.writing.writer import BATCH
+from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, chunk_ids, text_hash
 from ragembed.printable import counted
 from ragembed.progress import Progress, SilentProgress
-from ragembed.resources import configure_torch
+from ragembed.resources import configure_torch, give_back
+from ragembed.types import Floats
+from ragembed.version import install_command
+
+_KINDS = (
+    (r"over the limit|the limit is|unpacks to more|more than [\d,]+ ", "{} too large"),
+    (r"the package '(?P<package>[\w-]+)'", "{} without the package {}"),
+    (r"no converter", "{} without a converter"),
+    (r"contains no text", "{} without text"),
+    (r"encrypted", "encrypted {}"),
+    (r"minified", "minified files"),
+    (r"a lock file|a source map|generated code", "generated files"),
+    (r"symbolic link", "symbolic links"),
+    (r"a named pipe|a socket|a device", "special files"),
+    (r"cannot be (?:read|opened|accessed|listed)|not valid Unicode", "unreadable files"),
+)
+"""Patterns of reasons (the first that matches counts) and what is counted; ``{}`` is the kind of the file."""
+_PLURAL = re.compile(r"(?:(?<=x)es|s)(?= |$)")
+
+
+def skip_counts(skipped: Mapping[str, str]) -> str:
+    """Return the numbers of skipped files by kind and reason, the most frequent first. ``skipped`` has the reasons."""
+    counts = Counter(_kind(name, reason) for name, reason in skipped.items())
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {_PLURAL.sub('', kind, count=1) if count == 1 else kind}" for kind, count in ordered)
+
+
+def _kind(name: str, reason: str) -> str:
+    name = PurePosixPath(name).name
+    unread = unread_reason(name)
+    if reason == unread:
+        return _noun(name)
+    for pattern, kind in _KINDS:
+        if match := re.search(pattern, reason):
+            return kind.format(_noun(name), match.groupdict().get("package"))
+    return f"broken {_noun(name)}"
+
+
+def _noun(name: str) -> str:
+    """Return the kind of a file in the plural, such as ``images`` and ``pdf files``."""
+    what = re.search(r": (?:an? )?(.+?)(?: or .*?)?[;,]", unread_reason(name))
+    if what is not None and not what[1].startswith("neither"):
+        kind, of, whose = what[1].partition(" of ")
+        return f"{kind.removesuffix('s')}{'es' if kind.endswith('x') else 's'}{of}{whose}"
+    reader = named_reader(name)
+    if reader is None:
+        return "files of unknown format"
+    return "archives" if reader.name in ("zip", "tar") else f"{reader.name} files"
+
+
+MANY_TEXTS = 128
+"""Number of encoded texts from which a run recommends to install PyTorch."""
+
+PART = 1 << 17
+"""Number of characters of texts that a model on the CPU encodes at once, about a second of work for a small model.
+
+Smaller parts waste time on batches that are not full. GPUs and other extractors encode a whole batch quickly.
+"""
+
+_SERVED_PART = 64
+"""Number of texts that a model behind a server encodes at once. Fewer paid vectors are lost in an interruption."""
+
+
+def write_files(
+    store: Store,
+    writer: StoreWriter,
+    files: ChunkedFiles,
+    scan: Scan,
+    plan: StrippingPlan,
+    progress: Progress,
+    written: Mapping[str, SourceRecord] = MappingProxyType({}),
+) -> tuple[int, tuple[str, ...]]:
+    """Commit the words of ``files``, and the other changes of ``scan`` and ``plan``; then encode what has no vector.
+
+    Batches of files that are ``written`` already, by name, are left out. Return the number of texts that the model
+    encoded, also of an interrupted run before, and PyTorch's names of the devices that did.
+    """
+    if files.lines or plan.again:
+        writer.set_meta({"unfinished": True})
+    writer.keep_lines(plan.uncounted)
+    progress.start("reading words", "chunks", files.chunks)
+    stripped = ((source, strip_all(plan.stripper, source, chunks)) for source, chunks in files)
+    for batch in grouped(stripped, lambda file: len(file[1]), BATCH):
+        if not all(written.get(source.path) == source for source, _ in batch):
+            _commit_words(writer, files, batch)
+        progress.advance(sum(len(chunks) for _, chunks in batch))
+    # Remove files last: a moved file is searchable at any moment.
+    writer.commit(removed_sources=scan.removed)
+    writer.touch_sources(scan.touched)
+    writer.set_skipped(scan.skipped, scan.roots)
+    changed = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)
+    for group in grouped(changed, len, BATCH):
+        writer.search_by([record for records in group for record in records])
+    if (lines := plan.lines()) != plan.before:
+        writer.keep_boilerplate(lines)
+    progress.finish()
+    writer.refresh_postings(progress)
+    encoder = RunEncoder(store.embedder)
+    encoded = writer.encode_waiting(encoder.parts, progress)
+    writer.merge()
+    return encoded, encoder.devices if encoded else ()
+
+
+def _commit_words(
+    writer: StoreWriter, files: ChunkedFiles, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]
+) -> None:
+    records = [
+        ChunkRecord(chunk_id, chunk, source.path)
+        for source, chunks in batch
+        for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
+    ]
+    lines = {source.path: files.lines[source.path][1] for source, _ in batch}
+    writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
+
+
+class RunEncoder:
+    """Encodes the documents of a run with ``embedder``, without PyTorch if importing it would take longer.
+
+    The decision depends only on the number and length of the texts in a batch, and so do the parts in which the batch
+    is encoded. ``devices`` are PyTorch's names of the devices that encoded texts, empty for an embedder from outside
+    ragembed.
+    """
+
+    def __init__(self, embedder: VectorEncoder) -> None:
+        self._embedder = embedder
+        self.devices: tuple[str, ...] = ()
+
+    def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
+        embedder = self._embedder.refittable
+        if embedder is None:
+            yield self._embedder.raw_documents(texts, progress)
+            return
+        if embedder.is_remote:
+            for part in blocks(texts, _SERVED_PART):
+                yield embedder.raw_documents(part, progress)
+            return
+        without_torch = embedder.raw_without_framework(texts, progress)
+        devices = ("cpu",) if without_torch is not None else embedder.device_names()
+        self.devices = tuple(dict.fromkeys([*self.devices, *devices]))
+        if without_torch is not None:
+            yield without_torch
+            return
+        parts: Iterable[Sequence[str]] = grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]
+        for some in parts:
+            yield embedder.raw_documents(some, progress)
+            give_back()
+
+
+def finish_files(writer: StoreWriter, boilerplate: str) -> None:
+    """Record that all files are written, with the treatment of ``boilerplate``, and merge the segments."""
+    done = writer.done_stripping(boilerplate)
+    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+        writer.set_meta({"unfinished": False, "boilerplate": done})
+    writer.merge()
+
+
+def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
+    """Return a note if NumPy computed the model for many texts; ``fitted`` says if the run has fitted."""
+    embedder = store.embedder.refittable
+    if encoded < MANY_TEXTS or embedder is None or is_installed("openvino") or is_installed("torch"):
+        return []
+    if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
+        return []
+    return [f"the model ran with NumPy; PyTorch is faster: {install_command('torch')}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +328,7 @@ def index_files(
 ) -> IndexingReport:
     """Update the store from the files of the request; with ``dry_run``, only report what would change.
 
-    If the run is interrupted, the store keeps all completed batches, and the next run continues. Raises
-    :class:`ConfigError` if there is nothing to index, :class:`StoreLockedError` if another process still writes after
-    ``wait_seconds``, and other errors of :mod:`ragembed.errors` if the store cannot be used.
+    If the run is interrupted, the store keeps all completed batches, and the next run continues.
     """
     configure_torch()
     with ExitStack() as stack:
@@ -294,8 +461,7 @@ class IndexRun:
     def preview(self, opened: Sequence[Store]) -> IndexingReport:
         """Report what the run would change and encode in the stores, without changing them.
 
-        Texts that have a vector in a store, and repeated texts, are not encoded. The boilerplate of a new store is left
-        out; that of existing ones is counted.
+        Texts that have a vector in a store, and repeated texts, are not encoded.
         """
         embedder = self.embedder(opened[0] if opened else None)
         with Spool() as spool:

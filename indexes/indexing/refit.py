@@ -23,9 +23,9 @@ from ragembed.indexes.indexing.fitting import (
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.storage.upkeep import warn
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.store import Store
-from ragembed.indexes.writing.index_selection import warn
-from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.progress import Progress, SilentProgress, progress_for
 
 
@@ -174,8 +174,7 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
     """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
 
     Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
-    texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
-    vectors.
+    texts are encoded again.
     """
     progress, current = progress or SilentProgress(), store.embedder.refittable
     if current is None:

@@ -19,9 +19,9 @@ from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.storage.boilerplate_store import MODES, STRIP
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
-from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 
 DEFAULT_CHUNK = 512
 """Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""

@@ -29,9 +29,9 @@ from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import is_installed
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage.boilerplate_store import lines_of
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import SourceRecord, storable_time
-from ragembed.indexes.writing.boilerplate_store import lines_of
 from ragembed.progress import Progress
 
 _SOURCE, _CHUNK = ([each.name for each in fields(record)] for record in (SourceRecord, Chunk))
@@ -47,28 +47,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Scan:
-    """The files that an indexing run compared with the store. All names are names in the store.
+    """The files that an indexing run compared with the store, by their names in the store.
 
-    Attributes
-    ----------
-    added, changed, removed : list of str
-        Names of the files that are new, have another content, or are no longer in the paths.
-    unchanged : int
-        Number of files with the same content as in the store.
-    touched : list of SourceRecord
-        Unchanged files with a new modification time.
-    skipped : dict of str to str
-        The reason for each file that was skipped, by name.
-    roots : list of str
-        The paths that were compared.
-    gone : list of str
-        The paths that no longer exist.
-    warnings : list of str
-        Messages about files, the fit and the index that need your attention.
-    kept : set of str
-        The files that the store holds after the run.
-    unseen : list of str
-        Places that cannot be accessed now.
+    ``touched`` files have only a new time, ``skipped`` has the reasons, ``gone`` are ``roots`` that no longer exist,
+    ``kept`` is in the store after the run, and ``unseen`` are places that cannot be accessed now.
     """
 
     added: list[str] = field(default_factory=list)
@@ -126,8 +108,6 @@ def sort_paths(
     """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
     The files of a missing path stay unless the request allows an empty path, because its disk may just not be mounted.
-    A missing path that the request names and that has no files in the store is read, which raises an error; so is a URL
-    that the request names and that cannot be accessed.
     """
     present, gone, notes = [], [], []
     for path in paths:
@@ -244,7 +224,7 @@ def spool_line(source: SourceRecord, chunks: Sequence[Chunk]) -> str:
 def spooled(lines: Iterable[str]) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
     """Yield each file and its chunks from serialised lines."""
     for source, chunks in map(json.loads, lines):
-        yield SourceRecord(**source), [Chunk(**{**each, "headings": tuple(each["headings"])}) for each in chunks]
+        yield SourceRecord(**source), [Chunk(**{**chunk, "headings": tuple(chunk["headings"])}) for chunk in chunks]
 
 
 class Scanner:

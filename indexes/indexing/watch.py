@@ -21,9 +21,8 @@ from ragembed.documents.ignore import IGNORE_FILES, files_above
 from ragembed.documents.places import Place, exists, shown_path
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.extras import require
-from ragembed.indexes.indexing.index_run import IndexingReport, index_files
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files, skip_counts
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, stored_request
-from ragembed.indexes.indexing.skips import skip_counts
 from ragembed.indexes.storage.layout import DATABASE, file_path, is_store, require_store, source_path
 from ragembed.indexes.storage.lock import watcher_lock
 from ragembed.indexes.store import Store
@@ -97,11 +96,7 @@ class Watcher:
     def run(self, stop: threading.Event) -> None:
         """Bring the store up to date, then update it after each change, until ``stop`` is set.
 
-        An error in the first run is raised; later errors are notes, and the run is tried again. A run that has started
-        is completed before ``stop`` takes effect.
-
-        Raise :class:`ConfigError` if a path does not exist or is a URL, :class:`StoreLockedError` if another process
-        watches the store, and :class:`StoreError` if the store cannot be used, or was removed or replaced.
+        An error in the first run is raised; later errors are notes, and the run is tried again.
         """
         if not self._polls:
             require("watchfiles", "watching files")
@@ -198,8 +193,6 @@ class Watcher:
         """Wait for changes and return their paths; return none if nothing changes for a second.
 
         This lasts up to five seconds after the first change if more changes follow.
-
-        Raises :class:`RuntimeError` if watchfiles cannot report a change.
         """
         changes = notifier.watch(_LONGEST_MS, self._quiet_ms, _CHECK_MS, stop)
         if changes == "signal":

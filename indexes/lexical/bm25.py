@@ -19,9 +19,8 @@ import numpy as np
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
-from ragembed.indexes.per_generation import PerGeneration
-from ragembed.indexes.types import Keys
-from ragembed.stopping import check
+from ragembed.indexes.types import Keys, PerGeneration
+from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Integers
 
 K1, B = 1.2, 0.75
@@ -55,7 +54,7 @@ class LexicalMember:
     def of(cls, connection: sqlite3.Connection, postings: Postings | None, first: int) -> LexicalMember:
         """Return the chunks of a store, from its ``postings`` if it has any."""
         blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings.blocks
-        moved = (replace(each, block=replace(each.block, chunks=each.block.chunks + first)) for each in blocks)
+        moved = (replace(block, block=replace(block.block, chunks=block.block.chunks + first)) for block in blocks)
         return cls(tuple(moved), first, postings is not None)
 
     def occurrences(
@@ -63,7 +62,7 @@ class LexicalMember:
     ) -> tuple[int, TermScores]:
         """Return the number of chunks that contain a phrase, their positions in each block, and how often they do."""
         if self.has_terms and _is_term(phrase, terms):
-            places = [each.block.of(terms[0]) for each in self.blocks]
+            places = [block.block.of(terms[0]) for block in self.blocks]
             pairs = list(zip(self.blocks, places, strict=True))
             return sum(each.count(inside) for each, inside in pairs), [
                 (each.block.positions[inside].astype(np.intp), each.block.counts[inside].astype(np.float64))
@@ -76,9 +75,9 @@ class LexicalMember:
         scores /= idf(chunks, len(keys))
         mean = _mean_length(self.blocks)
         found: TermScores = []
-        for each in self.blocks:
-            positions, here = _positions(each, keys + self.first)
-            norms = K1 * ((1 - B) + (B * each.block.lengths[positions]) / mean)
+        for block in self.blocks:
+            positions, here = _positions(block, keys + self.first)
+            norms = K1 * ((1 - B) + (B * block.block.lengths[positions]) / mean)
             found.append((positions, np.rint(scores[here] * norms / (K1 + 1.0 - scores[here]))))
         return len(keys), found
 
@@ -124,7 +123,7 @@ class Postings:
 
     def _scores(self, connections: Sequence[sqlite3.Connection], expression: str) -> list[Doubles]:
         """Return the score of each chunk of each block, 0 for the chunks that do not match."""
-        scores = [np.zeros(len(each.block.chunks)) for each in self.blocks]
+        scores = [np.zeros(len(block.block.chunks)) for block in self.blocks]
         for phrase in fulltext.phrases(expression):
             check()
             terms = self._terms.of_phrase(fulltext.shown(phrase))
@@ -134,7 +133,7 @@ class Postings:
                 parts = self._of_term(connections, phrase, terms)
             elif len(connections) == 1:
                 keys, values = fulltext.all_scores(connections[0], phrase)
-                places = [_positions(each, keys) for each in self.blocks]
+                places = [_positions(block, keys) for block in self.blocks]
                 parts = [(at, values[here]) for at, here in places]
             else:
                 parts = self._computed(connections, phrase, terms)
@@ -202,7 +201,7 @@ def _is_term(phrase: str, terms: Sequence[bytes]) -> bool:
 
 
 def _mean_length(blocks: Sequence[LiveBlock]) -> float:
-    return sum(int(each.lengths().sum()) for each in blocks) / max(sum(map(len, blocks)), 1) or 1.0
+    return sum(int(block.lengths().sum()) for block in blocks) / max(sum(map(len, blocks)), 1) or 1.0
 
 
 def _positions(each: LiveBlock, keys: Keys) -> tuple[Integers, Bools]:
@@ -262,7 +261,7 @@ class TermCounts(NamedTuple):
 def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
     """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
     if postings is not None:
-        return [sum(each.count(each.block.of(term)) for each in postings.blocks) for term in terms]
+        return [sum(block.count(block.block.of(term)) for block in postings.blocks) for term in terms]
     connection.execute(_VOCABULARY)
     counted = connection.execute(
         "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",

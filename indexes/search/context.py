@@ -15,6 +15,8 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from typing_extensions import override
+
 from ragembed.documents.readers.registry import location_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.relevance import is_weak
@@ -217,52 +219,36 @@ class Renderer(ABC):
         return f"{line}\n"
 
 
+@dataclass(frozen=True, slots=True)
 class _Fenced(Renderer):
-    def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:  # noqa: ARG002  JSON
-        parts = [self._note(), *map(self._block, blocks)]
-        listed = [self._bullet(str(each)) for each in left_out]
+    """Blocks in fences, below their place; in Markdown the place is a heading, and the fence has a language."""
+
+    is_markdown: bool = False
+
+    @override
+    def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
+        parts = [f"*{NOTE}*" if self.is_markdown else NOTE]
+        parts += [f"{self._opening(block)}\n{block.text}\n{fence_of(block.text)}" for block in blocks]
+        listed = [f"- {each}" if self.is_markdown else str(each) for each in left_out]
         if listed:
             parts.append("\n".join([_LEFT_OUT, *listed]))
         return "\n\n".join(parts) + "\n"
 
+    @override
     def frame(self, block: ContextBlock) -> str:
-        fence = fence_of(block.text)
-        return f"{self._heading(block)}\n{fence}{self._language(block)}\n{fence}\n\n"
+        return f"{self._opening(block)}\n{fence_of(block.text)}\n\n"
 
-    def _block(self, block: ContextBlock) -> str:
-        fence = fence_of(block.text)
-        return f"{self._heading(block)}\n{fence}{self._language(block)}\n{block.text}\n{fence}"
-
-    def _note(self) -> str:
-        return NOTE
-
-    def _heading(self, block: ContextBlock) -> str:
-        return _with_headings(block)
-
-    def _language(self, block: ContextBlock) -> str:  # noqa: ARG002  Markdown uses it
-        return ""
-
-    def _bullet(self, text: str) -> str:
-        return text
-
-
-class _Markdown(_Fenced):
-    def _note(self) -> str:
-        return f"*{NOTE}*"
-
-    def _heading(self, block: ContextBlock) -> str:
-        return f"### {_with_headings(block)}"
-
-    def _language(self, block: ContextBlock) -> str:
-        suffix = PurePosixPath(block.path).suffix[1:].lower()
-        return suffix if _LANGUAGE.fullmatch(suffix) else ""
-
-    def _bullet(self, text: str) -> str:
-        return f"- {text}"
+    def _opening(self, block: ContextBlock) -> str:
+        section, suffix = _section(block), PurePosixPath(block.path).suffix[1:].lower()
+        heading = f"{block.location} ({section})" if section else block.location
+        if not self.is_markdown:
+            return f"{heading}\n{fence_of(block.text)}"
+        return f"### {heading}\n{fence_of(block.text)}{suffix if _LANGUAGE.fullmatch(suffix) else ''}"
 
 
 class _Tags(Renderer):
-    def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:  # noqa: ARG002  JSON
+    @override
+    def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         parts = ["<context>", NOTE, *map(self._block, blocks)]
         listed = [_without_tags(str(each)) for each in left_out]
         if listed:
@@ -303,7 +289,7 @@ class _Json(Renderer):
 
 
 RENDERERS: Mapping[str, Renderer] = MappingProxyType(
-    {"text": _Fenced(), "markdown": _Markdown(), "json": _Json(), "xml": _Tags()}
+    {"text": _Fenced(), "markdown": _Fenced(is_markdown=True), "json": _Json(), "xml": _Tags()}
 )
 
 
@@ -312,11 +298,6 @@ def renderer_of(name: str) -> Renderer:
     if name not in RENDERERS:
         raise ConfigError(f"unknown format {name!r}: expected one of {', '.join(CONTEXT_FORMATS)}")
     return RENDERERS[name]
-
-
-def _with_headings(block: ContextBlock) -> str:
-    section = _section(block)
-    return f"{block.location} ({section})" if section else block.location
 
 
 def _section(block: ContextBlock) -> str:

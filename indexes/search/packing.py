@@ -31,14 +31,13 @@ from ragembed.indexes.search.context import (
     Renderer,
     one_line,
 )
-from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.file_states import root_place
+from ragembed.indexes.search.snapshot import Snapshot, root_place
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
-from ragembed.stopping import check
+from ragembed.progress import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
@@ -443,7 +442,7 @@ class _Packer:
 
     def _span_block(self, file: _File, span: tuple[int, int]) -> ContextBlock:
         first, last = span
-        inside = [each for each in file.chunks.values() if _overlaps(each, first, last)]
+        inside = [chunk for chunk in file.chunks.values() if _overlaps(chunk, first, last)]
         return self._block(file, inside, "\n".join(file.lines[first - 1 : last]), first, last, is_exact=True)
 
     def _excerpt_block(self, file: _File, excerpts: Sequence[_Excerpt]) -> ContextBlock:
@@ -523,7 +522,7 @@ class _Packer:
 def _name_of(record: ChunkRecord) -> str:
     """Return the name of a text that comes from no file."""
     titles = (record.chunk.title, record.chunk.metadata.get("title"))
-    return source_of(record) or next((each for each in titles if isinstance(each, str) and each), record.id)
+    return source_of(record) or next((title for title in titles if isinstance(title, str) and title), record.id)
 
 
 def _line_range(stored: _Stored) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from ragembed.indexes.search.relevance import RelevanceModel, add_note, matched_
 from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
-from ragembed.stopping import check
+from ragembed.progress import check
 from ragembed.types import Doubles, Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]

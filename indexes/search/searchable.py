@@ -1,34 +1,38 @@
-"""The methods by which a store, or several stores at once, are searched."""
+"""How a store, or several at once, are searched, and the contents that every reader may ask for."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+from typing_extensions import Self
 
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError, DimensionError, StoreDamagedError
 from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search import packing
 from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode, diverse, nearest_to, run_query
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import StoreView
-from ragembed.indexes.search.snapshot import SearchStates, Snapshot
-from ragembed.indexes.storage.file_states import FileState
-from ragembed.indexes.types import ChunkRecord, Hit, Hits
+from ragembed.indexes.search.snapshot import FileState, SearchStates, Snapshot
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.reader import StoreView
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, VectorEncoder
 from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 
 if TYPE_CHECKING:
-    from ragembed.indexes.search.explain import Explanation
-    from ragembed.indexes.search.why_not import WhyNot
+    from ragembed.indexes.search.explain import Explanation, WhyNot
 
 Answer = TypeVar("Answer")
 Parameters = ParamSpec("Parameters")
@@ -52,10 +56,10 @@ def retried(
     return run
 
 
-class Searchable:
+class Searchable(ABC):
     """How :class:`ragembed.Store` and :class:`ragembed.Collection` are searched.
 
-    ``views`` opens views of the stores, as :meth:`ragembed.indexes.search.reader.StoreReader.views` does. ``fusion``
+    ``views`` opens views of the stores, as :meth:`ragembed.indexes.storage.reader.StoreReader.views` does. ``fusion``
     replaces the default settings of hybrid search.
     """
 
@@ -432,7 +436,7 @@ class Searchable:
         ...     docs.why_not("Where do birds fly?", "docs/tea.md").rank_in_mode.rank
         2
         """
-        from ragembed.indexes.search.why_not import why_not
+        from ragembed.indexes.search.explain import why_not
 
         with self.snapshot() as snapshot:
             group = snapshot.group_of(store)
@@ -554,6 +558,175 @@ class Searchable:
             _require_dimension(group, vector[None, :])
             return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
+    # Contents
+
+    @retried
+    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
+        """Return the chunks with these ids, in the order of ``ids``. Unknown ids are left out.
+
+        Several stores of a collection may have a chunk with the same id.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Examples
+        --------
+        >>> [record.chunk.text for record in store.get(["bird", "unknown"])]
+        ['Many birds fly south in autumn.']
+        """
+        with self.snapshot() as snapshot:
+            by_store = [(store.name, catalog.chunks_by_id(store.connection, ids)) for store in snapshot.stores]
+        wanted = dict.fromkeys(ids)
+        return [_with_store(records[each], name) for each in wanted for name, records in by_store if each in records]
+
+    @retried
+    def ids(self) -> list[str]:
+        """Return the ids of all chunks, in order of insertion, store by store.
+
+        Examples
+        --------
+        >>> store.ids()
+        ['tea', 'lock', 'bird']
+        """
+        with self.snapshot() as snapshot:
+            return [each for store in snapshot.stores for each in catalog.chunk_ids(store.connection)]
+
+    @retried
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the unit vectors of chunks, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raise KeyError if an id is in no store, and :class:`ConfigError` if stores have different embedders. If several
+        stores have an id, the first of them counts.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Examples
+        --------
+        >>> vectors = store.vectors(["tea", "bird"])
+        >>> vectors.shape[0], vectors.dtype.name
+        (2, 'float32')
+        """
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            return group.vectors(group.rows_of_keys(np.array(group.keys_of_ids(ids), dtype=np.int64)))
+
+    @retried
+    def filter_notes(self, where: Where) -> list[str]:
+        """Return notes on the parts of a filter that cannot match: unknown fields, other types, and paths of no file.
+
+        An empty store gets none, and a collection those that hold in each of its stores. Raise :class:`ConfigError` if
+        the filter is invalid.
+
+        Parameters
+        ----------
+        where : str or mapping
+            Filter, as in :meth:`search`.
+
+        Examples
+        --------
+        >>> store.filter_notes({"yeer": 2024})
+        ["no chunk has the field 'yeer': did you mean 'year'?"]
+        >>> store.filter_notes("year = '2024'")
+        ["the field 'year' is compared with a string, but its values are numbers: the comparison is never true"]
+        """
+        condition = parse(where)
+        with self.snapshot() as snapshot:
+            first, *others = [notes_on(store.connection, condition) for store in snapshot.stores if store.count()] or [
+                {}
+            ]
+        everywhere = (note for leaf, note in first.items() if all(leaf in notes for notes in others))
+        return list(dict.fromkeys(everywhere))
+
+    @retried
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        with self.snapshot() as snapshot:
+            return snapshot.count()
+
+    @property
+    @retried
+    def generation(self) -> int:
+        """Number of changes that have been committed."""
+        with self.snapshot() as snapshot:
+            return snapshot.generation()
+
+    @property
+    @retried
+    def language(self) -> str:
+        """Language whose stemmer lexical search uses, that of the first store."""
+        with self.snapshot() as snapshot:
+            return snapshot.language()
+
+    @property
+    @retried
+    def unfinished(self) -> bool:
+        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`."""
+        with self.snapshot() as snapshot:
+            return any(catalog.meta(store.connection, "unfinished", False) for store in snapshot.stores)
+
+    @property
+    @retried
+    def vector_share(self) -> float:
+        """Share of the chunks that have a vector, less than 1 until a run has encoded all of them.
+
+        Words find the others meanwhile.
+        """
+        with self.snapshot() as snapshot:
+            return 1.0 - snapshot.waiting() / max(snapshot.count(), 1)
+
+    @property
+    @abstractmethod
+    def being_written(self) -> bool:
+        """Whether a process of this machine writes now."""
+
+    @property
+    def incomplete(self) -> str | None:
+        """A note if results may miss something, because a run is under way or was interrupted, else None."""
+        if not self.unfinished:
+            return None
+        share, is_running = self.vector_share, self.being_written
+        if share < 1:
+            then = "wait for the run that encodes them" if is_running else "run 'ragembed index' again to encode them"
+            return f"vectors for {int(100 * share)} % of the chunks; words find the others: {then}"
+        if is_running:
+            return "the store is being indexed: files that are still missing follow"
+        return "the last indexing run was interrupted: run 'ragembed index' to continue it"
+
+    @property
+    @retried
+    def embedder(self) -> VectorEncoder:
+        """Embedder of the current generation.
+
+        Raise :class:`IncompatibleStoreError` if it cannot be loaded, or is not the one that was passed to :meth:`open`,
+        :class:`ModelError` if its model cannot be found, and :class:`ConfigError` if stores have different ones.
+
+        Examples
+        --------
+        >>> store.embedder.encode_documents(["Tea is brewed with hot water."]).dtype.name
+        'float32'
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.comparable("dense").embedder()
+
+    # Closing
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database and the files. The next use opens them again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
 
 def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
     if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
@@ -567,3 +740,7 @@ def _one_vector(vector: Floats) -> Floats:
     if vector.ndim != 1:
         raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
     return vector
+
+
+def _with_store(record: ChunkRecord, name: str | None) -> ChunkRecord:
+    return record if name is None else replace(record, store=name)

@@ -1,16 +1,21 @@
-"""Snapshots: the state of one store, or of several that are searched as if one store had all their chunks."""
+"""Snapshots: the state of one store, or of several as if one store had all their chunks, and of the files on disk."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sqlite3
+import stat
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.files import open_regular
 from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
@@ -19,17 +24,83 @@ from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.feedback import KeptWords, is_code
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.reader import StoreView
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
-from ragembed.indexes.search.segment_search import rows_of_segment
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
-from ragembed.indexes.storage.layout import STORE_FOLDER
-from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
+from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_below
+from ragembed.indexes.storage.reader import Selection, StoreView, rows_of_segment
+from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder, storable_time
 from ragembed.postprocess import unit_rows
+from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Floats, Integers
+
+FileState = Literal["changed", "deleted"]
+
+_HASHES_KEPT = 1000
+_HASH_PART = 2**20
+
+
+def file_state(record: SourceRecord, roots: Sequence[str], store: Path, *, read: bool = True) -> FileState | None:
+    """Return how a file differs from its record, or None if it does not, is behind a URL, or cannot be accessed now.
+
+    ``roots`` are the indexed paths. As in an indexing run, links below them are not followed, and a file with the same
+    size and time is unchanged. If only the time differs, its content decides; without ``read``, it counts as changed.
+    """
+    place = file_path(record.path, store)
+    if not isinstance(place, Path):
+        return None
+    root = root_place(record.path, roots, store)
+    try:
+        status = _status(place, root)
+    except (FileNotFoundError, NotADirectoryError):
+        return "deleted"
+    except OSError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return "deleted"
+    if not stat.S_ISREG(status.st_mode) or status.st_size != record.size:
+        return "changed"
+    if storable_time(status.st_mtime_ns) == record.mtime_ns:
+        return None
+    if read and root is not None and _content_hash(place, root, status.st_size, status.st_mtime_ns) == record.sha256:
+        return None
+    return "changed"
+
+
+def root_place(source: str, roots: Sequence[str], store: Path) -> Path | None:
+    """Return the innermost of the indexed paths ``roots`` that contains a file, or None if none does."""
+    above = [root for root in roots if is_below(source, root)]
+    place = file_path(max(above, key=len), store) if above else None
+    return place if isinstance(place, Path) else None
+
+
+def _status(place: Path, root: Path | None) -> os.stat_result:
+    """Return the status of a file; it is that of a link if the file or a folder above it, below ``root``, is one."""
+    if place == root:
+        return place.stat()
+    if root is not None:
+        for folder in list(place.parents)[: len(place.relative_to(root).parts) - 1]:
+            if stat.S_ISLNK((status := folder.lstat()).st_mode):
+                return status
+    return place.lstat()
+
+
+@lru_cache(_HASHES_KEPT)
+def _content_hash(place: Path, root: Path, size: int, mtime_ns: int) -> str | None:
+    """Return the hash of a file with this size and time, or None if it cannot be read without following links."""
+    try:
+        with open_regular(place, root) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
+                return None
+            made = hashlib.sha256()
+            for part in iter(lambda: file.read(_HASH_PART), b""):
+                check()
+                made.update(part)
+            return made.hexdigest()
+    except OSError:
+        return None
+
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""

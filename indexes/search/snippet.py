@@ -13,7 +13,7 @@ from ragembed.documents.normalisation import aligned, divided_words, normalise
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, words_or_runs
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.languages import unmarked_words_among
 
@@ -154,8 +154,7 @@ def _words_of_query(query: str, language: str) -> set[str]:
 def _words(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and normalised text of each word of ``text``.
 
-    In scripts without spaces, each letter and each pair of letters is a word. Words that the end of a line divides
-    follow at the end, even if their parts are words of their own.
+    In scripts without spaces, each letter and each pair of letters is a word.
     """
     normal, origins = aligned(text)
     for start, end, word in _normal_words(normal):

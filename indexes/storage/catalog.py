@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
+from ragembed.indexes.faiss_index.records import AUTO, FLAT, IndexConfig, IndexEvaluation, IndexSelection, IndexSpec
 from ragembed.indexes.filters import MOST_SECONDS, Filter, limited_time, to_sql
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name

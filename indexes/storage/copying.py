@@ -31,9 +31,7 @@ _BLOCK_BYTES = 1 << 20
 def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
     """Copy the last commit of ``store`` to the folder ``target``, replacing a store there, unless both are the same.
 
-    Names of files in the copy are relative to the folder that holds it. Raises :class:`StoreError` if ``target`` is a
-    symbolic link, holds other files, or cannot be written, and :class:`ragembed.errors.StoreLockedError` if another
-    process writes to either store for longer than ``wait_seconds``.
+    Names of files in the copy are relative to the folder that holds it.
     """
     store = store.resolve()
     if store == target.resolve():

@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 
 from ragembed.errors import StoreDamagedError
 from ragembed.files import publish, read_sha256
-from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import DERIVED_FILE, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import DERIVED
 from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.types import PerGeneration
 
 Value = TypeVar("Value")
 Joined = TypeVar("Joined")

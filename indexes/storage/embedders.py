@@ -1,27 +1,87 @@
-"""The embedder that a store contains: a folder of files whose hashes are in the database."""
+"""The embedder that a store contains, and the pseudo-queries that it was fitted on."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import confirm_model, is_confirmed
 from ragembed.config.specs import parse_server
+from ragembed.corpus import PseudoQueries
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
-from ragembed.files import publish, read_sha256
-from ragembed.indexes.storage import catalog
+from ragembed.extractors.protocol import saved_array
+from ragembed.files import publish, read_sha256, write_file
+from ragembed.indexes.storage import catalog, derived
+from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
+from ragembed.tensor_map import map_tensors
+
+
+def query_arrays(queries: PseudoQueries) -> dict[str, NDArray[Any]]:
+    """Return arrays from which :func:`queries_of` makes the pseudo-queries again."""
+    # Pseudo-queries consist of words from str.split(), so they contain no newline.
+    text = "\n".join(queries.texts).encode("utf-8", "replace")
+    return {"texts": np.frombuffer(text, dtype=np.uint8), "raw": np.ascontiguousarray(queries.raw)}
+
+
+def queries_of(arrays: Mapping[str, NDArray[Any]]) -> PseudoQueries:
+    """Return the pseudo-queries that :func:`query_arrays` has saved."""
+    texts = tuple(arrays["texts"].tobytes().decode("utf-8").split("\n"))
+    return PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), arrays["raw"].shape[-1])))
+
+
+def read_queries(file: Path) -> PseudoQueries:
+    """Read a file of :func:`save_queries`; raise :class:`StoreDamagedError` if it is invalid."""
+    try:
+        return queries_of(map_tensors(file))
+    except (ModelError, KeyError, ValueError, IndexError) as error:
+        raise StoreDamagedError(f"{file} is damaged: {error}") from error
+
+
+def save_queries(file: Path, queries: PseudoQueries) -> None:
+    """Write the pseudo-queries to ``file``."""
+    from safetensors.numpy import save
+
+    write_file(file, save(query_arrays(queries)))
+
+
+def joined(queries: Iterable[PseudoQueries | None]) -> PseudoQueries | None:
+    """Return the pseudo-queries of several stores, or None if no store has any."""
+    some = [query for query in queries if query is not None]
+    if not some:
+        return None
+    return PseudoQueries(
+        tuple(text for each in some for text in each.texts), np.concatenate([each.raw for each in some])
+    )
+
+
+def load_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries | None:
+    """Return the pseudo-queries of the store's fit, or None; raise as :func:`derived.read_derived` does."""
+    for record in derived.records(connection, QUERIES.name):
+        return derived.read_derived(store, QUERIES, record)
+    return None
+
+
+def _only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PseudoQueries]]) -> PseudoQueries | None:
+    return files[0][1] if files else None
+
+
+QUERIES = DerivedFile(derived.QUERIES, read_queries, _only)
+
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"
 

@@ -26,7 +26,7 @@ from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
-from ragembed.indexes.storage.fit_queries import queries_of, query_arrays
+from ragembed.indexes.storage.embedders import queries_of, query_arrays
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Rows, VectorEncoder, text_hash
@@ -73,8 +73,7 @@ class DrawnQueries:
     def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
         """Return the hubness of unit vectors, shape ``(n, d)``, whose texts have these hashes; float32, shape ``(n,)``.
 
-        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts. If some text has fewer
-        of them, the mean is over that number for every text, and 0 if there are none.
+        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
         """
         own = self._of_text
         found = np.zeros(len(vectors), dtype=np.float32)
@@ -106,9 +105,7 @@ class MergedQueries(DrawnQueries):
     def of(cls, drawn: Sequence[tuple[DrawnQueries, Mapping[bytes, str]]], seed: int) -> MergedQueries | None:
         """Return the pseudo-queries that a store with the texts of all stores would have drawn, None if there are none.
 
-        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash. A draw takes the
-        texts with the smallest hashes, so the stores have drawn all of them. Pseudo-queries whose text was deleted are
-        left out.
+        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash.
         """
         texts = {key: text for _, of_store in drawn for key, text in of_store.items()}
         hashes = {text: key for key, text in texts.items()}

@@ -33,8 +33,7 @@ def choose_store(store: Path | None, start: Path | None = None) -> Path:
     """Return the path of the store to use, which may not exist yet.
 
     This is ``store`` if given, else ``$RAGEMBED_STORE``, else the nearest ``.ragembed`` in ``start`` (the working
-    directory) or a folder above, else ``.ragembed`` in ``start``. Raises :class:`StoreError` if a store found in this
-    way belongs to another user, because documents would be written to it and results read from it.
+    directory) or a folder above, else ``.ragembed`` in ``start``.
     """
     if store is not None:
         return store
@@ -120,8 +119,7 @@ def root_of(store: Path) -> Path:
 def source_path(file: Place, store: Path) -> str:
     r"""Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``; or a URL.
 
-    A store and its documents can then be moved together. On another drive than the store the name is absolute. Bytes
-    of a name that are not Unicode are written as ``\udcxx``.
+    A store and its documents can then be moved together.
     """
     name = file.url if isinstance(file, RemotePath) else _beside(file, store).as_posix()
     return name.encode("utf-8", "backslashreplace").decode()

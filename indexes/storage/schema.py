@@ -6,13 +6,14 @@ with its hash. The page "Store format" of the documentation specifies the tables
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import sqlite3
 import stat
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ from ragembed.files import publish, write_file
 from ragembed.indexes import filters
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.lexical.analyzer import ENGLISH, NO_STEMMER, tokenizer
-from ragembed.indexes.storage import catalog, digests
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import APPLICATION_ID, root_of
 
 FORMAT_VERSION = 2
@@ -179,7 +180,7 @@ CREATE INDEX run_records_by_time ON run_records (namespace, updated_at);
 
 def _define(connection: sqlite3.Connection, language: str) -> None:
     connection.executescript(_SCHEMA.format(tokenizer=tokenizer(language)))
-    digests.define(connection)
+    define(connection)
 
 
 def create_database(
@@ -197,7 +198,7 @@ def create_database(
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         _define(connection, language)
-        digests.register(connection)
+        register(connection)
         connection.executemany(
             "INSERT INTO meta (key, value) VALUES (?, ?)", [(key, json.dumps(value)) for key, value in meta.items()]
         )
@@ -213,9 +214,6 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open the database in autocommit mode; transactions are explicit.
 
     In a read-only folder, a reader opens the file as immutable, which is safe if all commits are in the file itself.
-    Raises :class:`StoreDamagedError` if the file is not a database of ragembed's or has another schema,
-    :class:`IncompatibleStoreError` if its format version is another, and :class:`StoreError` if it cannot be opened.
-    For writing, also raises as :func:`stemmer` does if the language cannot be stemmed here.
     """
     _require_own_files(path)
     try:
@@ -277,7 +275,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
             )
         filters.register(connection, root_of(path.parent))
         analyzer.register(connection, language)
-        digests.register(connection)
+        register(connection)
         if mode == _WRITABLE:
             analyzer.of_language(language)
     except sqlite3.OperationalError:
@@ -377,3 +375,102 @@ def _normalised_token(token: re.Match[str]) -> str:
     if token["space"]:
         return " "
     return token["name"] or token[0]
+
+
+TABLES = (
+    "boilerplate",
+    "chunks",
+    "derived",
+    "meta",
+    "rewritten",
+    "run_records",
+    "segments",
+    "skipped",
+    "source_lines",
+    "sources",
+    "stale_postings",
+)
+
+_BITS = 60  # SQLite's 64-bit integers can hold the sum of three such numbers.
+_MODULUS = 1 << _BITS
+
+_TABLE = """
+CREATE TABLE digests (
+    name TEXT PRIMARY KEY,              -- of the table
+    rows INTEGER NOT NULL,
+    sum  INTEGER NOT NULL               -- of the hashes of its rows
+) WITHOUT ROWID;
+"""
+_EVENTS = {
+    "INSERT": ("rows = rows + 1", "sum + {new}"),
+    "DELETE": ("rows = rows - 1", "sum - {old} + {modulus}"),
+    "UPDATE": ("rows = rows", "sum - {old} + {new} + {modulus}"),
+}
+
+
+def row_hash(*values: str | bytes | int | float | None) -> int:
+    """Return the hash of a row's values in column order: the first 60 bits of BLAKE2b."""
+    parts: list[bytes] = []
+    for value in values:
+        if isinstance(value, int):
+            parts.append(b"i%d;" % value)
+        elif isinstance(value, str):
+            text = value.encode("utf-8", "surrogatepass")
+            parts += b"t%d:" % len(text), text
+        elif value is None:
+            parts.append(b"n")
+        elif isinstance(value, bytes):
+            parts += b"b%d:" % len(value), value
+        else:
+            parts.append(b"r%s;" % repr(value).encode())
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "big") >> (64 - _BITS)
+
+
+def register(connection: sqlite3.Connection) -> None:
+    """Allow ``connection`` to change tables that have digests."""
+    connection.create_function("row_hash", -1, row_hash, deterministic=True)
+    connection.execute("PRAGMA recursive_triggers = ON")  # Subtracts the rows that INSERT OR REPLACE removes.
+
+
+def define(connection: sqlite3.Connection) -> None:
+    """Add the digests to a database whose tables have just been created."""
+    connection.executescript(_TABLE)
+    for table in TABLES:
+        connection.execute("INSERT INTO digests (name, rows, sum) VALUES (?, 0, 0)", (table,))
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info ({table})")]
+        hashes = {when: f"row_hash({', '.join(f'{when}.{column}' for column in columns)})" for when in ("old", "new")}
+        for event, (rows, total) in _EVENTS.items():
+            total = total.format(**hashes, modulus=_MODULUS)
+            connection.execute(
+                f"CREATE TRIGGER {table}_digest_{event.lower()} AFTER {event} ON {table} BEGIN"  # noqa: S608  constants
+                f" UPDATE digests SET {rows}, sum = ({total}) % {_MODULUS} WHERE name = '{table}'; END"
+            )
+
+
+def altered_tables(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the tables whose rows do not match their digests; reads every row."""
+    stored = {name: (rows, total) for name, rows, total in connection.execute("SELECT name, rows, sum FROM digests")}
+    for table in TABLES:
+        try:
+            is_altered = stored.get(table) != _digest(connection, table)
+        except sqlite3.DatabaseError:  # A text is not valid UTF-8, or a page cannot be read.
+            is_altered = True
+        if is_altered:
+            yield table
+
+
+def renew(connection: sqlite3.Connection) -> None:
+    """Recompute the digests from the current rows, within the caller's transaction."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO digests (name, rows, sum) VALUES (?, ?, ?)",
+        [(table, *_digest(connection, table)) for table in TABLES],
+    )
+
+
+def _digest(connection: sqlite3.Connection, table: str) -> tuple[int, int]:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    rows = total = 0
+    for values in cursor.execute(f"SELECT * FROM {table}"):  # noqa: S608  constants
+        rows, total = rows + 1, total + row_hash(*values)
+    return rows, total % _MODULUS

@@ -20,7 +20,7 @@ from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file, publish, read_sha256
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
-from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
 from ragembed.indexes.types import Rows

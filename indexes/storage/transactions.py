@@ -14,7 +14,7 @@ from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
-from ragembed.stopping import is_stopped
+from ragembed.progress import is_stopped
 
 _CACHE_KIBIBYTES = 32 << 10
 """Size of SQLite's page cache. Ids and hashes come in random order, so each one touches another page."""
@@ -115,7 +115,7 @@ def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost.
 
-    A statement whose thread is stopped (:mod:`ragembed.stopping`) ends with an :class:`sqlite3.OperationalError`.
+    A statement whose thread is stopped (:mod:`ragembed.progress`) ends with an :class:`sqlite3.OperationalError`.
     """
     connection = connect(path, writable=False)
     try:

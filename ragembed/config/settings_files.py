@@ -208,8 +208,7 @@ def require_name(name: str, before: str = "") -> None:
 def chosen_stores(names: Sequence[str], files: Sequence[CollectionsFile]) -> dict[str, Path]:
     """Return the stores of collections by name; a collection in an earlier file hides one of the same name in a later.
 
-    ``all`` stands for every collection. If two collections have different stores of one name, the name of the
-    collection is put before it.
+    ``all`` stands for every collection.
     """
     collections: dict[str, NamedCollection] = {}
     for file in reversed(files):
@@ -235,10 +234,7 @@ def chosen_stores(names: Sequence[str], files: Sequence[CollectionsFile]) -> dic
 
 
 def add_stores(name: str, stores: Mapping[str, Path]) -> None:
-    """Add stores to a collection of the user, which is created if it does not exist.
-
-    Raises :class:`ConfigError` if the collection has another store of the same name.
-    """
+    """Add stores to a collection of the user, which is created if it does not exist."""
     require_name(name)
     with _edited() as document:
         table: Any = document

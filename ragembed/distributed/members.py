@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.distributed.tasks import STORE_SECONDS, PartFiles, Worker
-from ragembed.distributed.work import FINISH, FIT, NEW, READ, WRITE, Work
+from ragembed.distributed.tasks import FINISH, FIT, NEW, READ, STORE_SECONDS, WRITE, PartFiles, Work, Worker
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
@@ -29,14 +28,13 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.scan import Scan, Scanner, check_scan, sort_paths
+from ragembed.indexes.storage.boilerplate_store import STRIP, found_in, staying
 from ragembed.indexes.storage.catalog import PART, PartRecord
-from ragembed.indexes.storage.folders import require_own
+from ragembed.indexes.storage.folders import WorkFolder, require_own
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
 from ragembed.tensor_map import map_tensors
@@ -356,7 +354,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
 def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_seconds: float) -> IndexingReport:
     with _driver(run, pool, wait_seconds, keep=False) as driver:
         embedders = [run.embedder(store) for store in opened]
-        if len({each.raw_fingerprint for each in embedders}) > 1:
+        if len({embedder.raw_fingerprint for embedder in embedders}) > 1:
             raise ConfigError(
                 f"the stores in {opened[0].path.parent} have different embedders: make them equal with 'ragembed "
                 "collection refit NAME', then index again"
@@ -402,9 +400,7 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
-    of the parts, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
-    least one part if there are enough.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)

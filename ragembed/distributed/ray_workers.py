@@ -147,9 +147,7 @@ def connected(address: str | None = None, *, cpus: float | None = None) -> Itera
     """Connect to Ray and yield the module ``ray``; the exit ends the actors, and the node if it was started here.
 
     ``address`` is ``HOST:PORT`` of the head node, or ``auto`` for the cluster that this machine belongs to; by default
-    ``$RAY_ADDRESS``, else a node is started here with ``cpus`` CPUs, by default all. A connection that this process
-    already has is used and left open. Raises :class:`ConfigError` for an invalid address, and :class:`WorkerLostError`
-    if the cluster cannot be reached or the node does not start.
+    ``$RAY_ADDRESS``, else a node is started here with ``cpus`` CPUs, by default all.
     """
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(chosen)

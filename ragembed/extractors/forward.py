@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
-from ragembed.stopping import check
+from ragembed.progress import check
 from ragembed.types import Floats
 
 if TYPE_CHECKING:

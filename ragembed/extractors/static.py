@@ -17,7 +17,7 @@ from ragembed.extractors.protocol import Extractor, Progress, Side, Token, Token
 from ragembed.extractors.token_tables import TokenTable
 from ragembed.extractors.weighting import TokenWeights
 from ragembed.models.token_ids import TokenIds
-from ragembed.stopping import check
+from ragembed.progress import check
 from ragembed.types import Floats, Integers
 
 _TEXTS_PER_BLOCK = 1024

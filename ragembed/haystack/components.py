@@ -12,7 +12,7 @@ from haystack.document_stores.types.filter_policy import apply_filter_policy
 from typing_extensions import Self
 
 from ragembed.adapters.encoders import LazyEmbedder
-from ragembed.adapters.twins import twin
+from ragembed.adapters.own_store import twin
 from ragembed.config.fields import one_of
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError

@@ -17,12 +17,12 @@ from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, refit_if_wanted
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
-from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
+from ragembed.indexes.faiss_index.records import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
 
 if TYPE_CHECKING:
@@ -34,16 +34,7 @@ _READ_ONLY = "a collection is only searched: to change one of its stores, open i
 class LazyStore(OwnStore):
     """A store at ``path``, or in a temporary folder that is removed with this object; it may not exist yet.
 
-    ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no store, and no embedding to create one with.
-    IncompatibleStoreError
-        If the store was made with another embedding.
-    ConfigError
-        If the store has another index, budget or language, or one of them is unknown.
+    ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`; a store that exists must have the same.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from langchain_core.indexing import RecordManager
 
-from ragembed.adapters.twins import twin
+from ragembed.adapters.own_store import twin
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage.run_records import Expected
 from ragembed.langchain.lazy_store import LazyStore

@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, RankingOptions
-from ragembed.indexes.filters.timestamps import moment_key
+from ragembed.indexes.filters.nodes import moment_key
 from ragembed.langchain.searching import SEARCH_TYPES, Scored, SearchableDocuments
-from ragembed.stopping import in_thread
+from ragembed.progress import in_thread
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
 

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias
 
 from langchain_core.documents import Document
 
-from ragembed.adapters.twins import twin
+from ragembed.adapters.own_store import twin
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode

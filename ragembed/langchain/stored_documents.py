@@ -14,14 +14,13 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from typing_extensions import Self
 
-from ragembed.adapters.own_store import finish_write
-from ragembed.adapters.twins import twin
+from ragembed.adapters.own_store import finish_write, twin
 from ragembed.config.fields import one_of
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.filters import And, Ids, Where, parse
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain.documents import (
     as_list,
     chosen_ids,
@@ -35,7 +34,7 @@ from ragembed.langchain.embeddings import RagEmbeddings, model_name
 from ragembed.langchain.lazy_store import LazyStore, require_store
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.models.vectors import checked_vectors
-from ragembed.stopping import in_thread
+from ragembed.progress import in_thread
 from ragembed.types import Floats
 
 LangChainFilter: TypeAlias = "Where | Callable[[dict[str, Any]], bool]"

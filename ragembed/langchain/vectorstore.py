@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from ragembed.adapters.twins import twin
+from ragembed.adapters.own_store import twin
 from ragembed.config.fields import one_of
 from ragembed.config.settings_files import chosen_stores, read_registry
 from ragembed.corpus import blocks
@@ -19,7 +19,7 @@ from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Store
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.indexes.storage.upkeep import warn
 from ragembed.langchain.documents import chosen_ids, documents_of, reject_unknown
 from ragembed.langchain.embeddings import RagEmbeddings, model_name
 from ragembed.langchain.lazy_store import LazyCollection, LazyStore, require_store

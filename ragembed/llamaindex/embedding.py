@@ -12,7 +12,7 @@ from typing_extensions import Self
 from ragembed.adapters.encoders import LazyEmbedder
 from ragembed.config.settings import DEFAULT_PRESET
 from ragembed.embedder import Embedder
-from ragembed.stopping import in_thread
+from ragembed.progress import in_thread
 
 
 class RagembedEmbedding(BaseEmbedding):

@@ -26,7 +26,7 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.extras import needed_for
 from ragembed.models.token_counting import EstimatedTokenizer
 from ragembed.models.vectors import checked_vectors
-from ragembed.stopping import check
+from ragembed.progress import check
 from ragembed.types import Floats
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ def post_processor(spec: str) -> PostProcessor:
 
 
 class Chain:
-    """Several post-processors in a row; each one is fitted on the output of the one before.
+    """Several post-processors, such as ``["abtt:2", "normalize"]``; each is fitted on the output of the one before.
 
     ``specs`` are their names, such as ``["abtt:2", "normalize"]``; an unknown one raises
     :class:`ragembed.errors.ConfigError`. An empty chain returns vectors unchanged.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.doctor.drift import measure_drift
-from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, derived
@@ -145,7 +145,7 @@ class ReportData:
         self.languages = self._languages()
         self.skipped = _grouped(self.status["skipped"])
         self.colourings = tuple(self._colourings())
-        self.chunks = self._texts({number for each in self.queries for number in each.hits})
+        self.chunks = self._texts({number for query in self.queries for number in query.hits})
         self.duplicates = tuple(
             DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
         )
@@ -268,7 +268,7 @@ class ReportData:
         ranked = sorted(counted, key=lambda each: (-counted[each], each))
         kept = ranked if len(ranked) <= MOST_GROUPS else [*ranked[: MOST_GROUPS - 1], _OTHER]
         numbers = {each: number for number, each in enumerate(kept)}
-        codes = np.array([numbers.get(each, len(kept) - 1) for each in of_chunks], dtype=np.uint8)
+        codes = np.array([numbers.get(of_chunk, len(kept) - 1) for of_chunk in of_chunks], dtype=np.uint8)
         return Colouring(name, tuple(kept), codes)
 
     def _dates(self) -> Colouring:
@@ -389,9 +389,9 @@ def _folders(names: Sequence[str]) -> list[str]:
     """Return the folder of each file: its first part below the folder that all files have in common."""
     parts = [PurePosixPath(name).parts[:-1] for name in names]
     shared = 0
-    while parts and all(len(each) > shared for each in parts) and len({each[: shared + 1] for each in parts}) == 1:
+    while parts and all(len(part) > shared for part in parts) and len({part[: shared + 1] for part in parts}) == 1:
         shared += 1
-    return ["/".join(each[: shared + 1]) or "." for each in parts]
+    return ["/".join(part[: shared + 1]) or "." for part in parts]
 
 
 def _days(first: int, last: int) -> str:

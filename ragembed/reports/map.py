@@ -339,8 +339,7 @@ def _distinguishing(
 def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
     """Return words and phrases of two or three words of a text, in lower case, without numbers and short words.
 
-    A phrase has only spaces or hyphens between its words. In scripts without spaces, each pair of letters is a word, as
-    in the full-text index.
+    A phrase has only spaces or hyphens between its words.
     """
     found: Counter[str] = Counter()
     before: list[str] = []

@@ -32,9 +32,7 @@ def report(
 ) -> tuple[bytes, ReportData]:
     """Return the page about a store, and the data that it shows.
 
-    ``queries`` are drawn on the map with their hits. ``more`` are sections to show after those about the store. Two
-    reports on the same generation of a store are equal, byte for byte. Raises the
-    errors of :meth:`Store.search`, and MissingExtraError without the packages of the extra ``papers``.
+    ``queries`` are drawn on the map with their hits.
     """
 
     def collect() -> ReportData:
@@ -199,7 +197,7 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
     """Return the data that the script draws, or None without a map."""
     if data.vector_map is None:
         return None
-    groups = np.array([each.group for each in data.clusters], dtype=np.uint8)
+    groups = np.array([cluster.group for cluster in data.clusters], dtype=np.uint8)
     names = [_named(words, number) for number, words in enumerate(data.groups)]
     by_cluster = {
         "name": "Cluster",
@@ -209,12 +207,12 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
     }
     others = [
         {
-            "name": each.name,
-            "values": [shortened(value, 60) for value in each.values],
-            "codes": encoded(each.codes.tobytes()),
-            "ordered": each.ordered,
+            "name": colouring.name,
+            "values": [shortened(value, 60) for value in colouring.values],
+            "codes": encoded(colouring.codes.tobytes()),
+            "ordered": colouring.ordered,
         }
-        for each in data.colourings
+        for colouring in data.colourings
     ]
     needed = {number for query in data.queries for number in query.hits}
     chunks = _fitting(data.chunks, needed)
@@ -222,7 +220,7 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
     return {
         "places": encoded(np.ascontiguousarray(data.points, dtype="<u2").tobytes()),
         "cluster": encoded(data.cluster.tobytes()),
-        "clusters": [[list(each.words), each.group, each.example.number] for each in data.clusters],
+        "clusters": [[list(cluster.words), cluster.group, cluster.example.number] for cluster in data.clusters],
         "colourings": [by_cluster, *others],
         "files": [shortened(name, 200) for name in files],
         "chunks": [[chunk.number, files[chunk.file], shortened(chunk.place, 80), text] for chunk, text in chunks],
@@ -259,7 +257,7 @@ def _clusters(data: ReportData) -> Iterator[Element]:
         return
     body: list[Element] = []
     for number, words in enumerate(data.groups):
-        inside = [each for each in data.clusters if each.group == number]
+        inside = [cluster for cluster in data.clusters if cluster.group == number]
         total = sum(each.size for each in inside)
         body.append(_row(_named(words, number), total, [], "top"))
         body += [

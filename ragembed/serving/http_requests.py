@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragembed.errors import ConfigError, RagembedError, StoreLockedError
+from ragembed.progress import run_until
 from ragembed.serving.stores import UnknownNameError
-from ragembed.stopping import run_until
 
 Result = TypeVar("Result")
 JSON = "application/json"
@@ -160,10 +160,7 @@ class RequestLimits:
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body, or None if it has more than ``most`` bytes.
-
-    Raises ``ClientDisconnect`` if the client leaves before the end of the body.
-    """
+    """Return the body, or None if it has more than ``most`` bytes."""
     parts: list[bytes] = []
     size = 0
     while True:

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ragembed.serving.http_requests import JSON, Limits, problem, read_body, replayed
 from ragembed.serving.http_security import encoding_problem
 from ragembed.serving.http_sockets import connections, tcp_listener
-from ragembed.serving.json_text import repaired
 from ragembed.serving.mcp_server import refusal
+from ragembed.serving.tool_schemas import repaired
 
 HTTP_PATH = "/mcp"
 _LOOPBACK = "127.0.0.1"

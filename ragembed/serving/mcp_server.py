@@ -30,9 +30,8 @@ from pydantic import ValidationError
 
 from ragembed.errors import RagembedError
 from ragembed.indexes.storage.layout import root_of
-from ragembed.serving.json_text import parsed, repaired
-from ragembed.serving.tool_schemas import PROMPTS, TOOLS
-from ragembed.stopping import run_until
+from ragembed.progress import run_until
+from ragembed.serving.tool_schemas import PROMPTS, TOOLS, parsed, repaired
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -194,8 +193,7 @@ def make_server(
 ) -> Server[Any]:
     """Return the server for stores by name; ``auto_index`` is as for :class:`ragembed.serving.tools.StoreTools`.
 
-    ``tools`` are the tools of the same stores if these are open already. ``run`` runs each call in a thread; by
-    default, the server has four threads of its own, and stops a call after ``seconds``.
+    ``tools`` are the tools of the same stores if these are open already.
     """
     handlers = _Handlers(stores, auto_index, tools, run, seconds)
     places = "; ".join(f"{name}: {root_of(path)}" for name, path in stores.items())

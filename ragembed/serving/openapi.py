@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragembed.serving import openai_embeddings, pushed_documents
+from ragembed.serving import http_answers, pushed_documents
 from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, TEXT, Endpoint, Schema, object_schema
 from ragembed.version import __version__
 
@@ -45,17 +45,17 @@ def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> d
         "post": _described(
             "embeddings",
             "Encode texts with the embedder of a store, in the form of OpenAI's API.",
-            openai_embeddings.ANSWER,
-            body=openai_embeddings.REQUEST,
+            http_answers.ANSWER,
+            body=http_answers.REQUEST,
         )
     }
     paths["/v1/models"] = {
-        "get": _described("models", "List the models of /v1/embeddings.", openai_embeddings.MODELS, problems=())
+        "get": _described("models", "List the models of /v1/embeddings.", http_answers.MODELS, problems=())
     }
     name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     paths["/v1/models/{id}"] = {
         "get": _described(
-            "model", "A model of /v1/embeddings.", openai_embeddings.MODEL, parameters=[name], problems=("401", "404")
+            "model", "A model of /v1/embeddings.", http_answers.MODEL, parameters=[name], problems=("401", "404")
         )
     }
     if writable:

@@ -20,9 +20,10 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import only_document_errors, read
 from ragembed.errors import ConfigError, DocumentError
 from ragembed.indexes.indexing.request import IndexingOptions, stored_request
+from ragembed.indexes.storage.upkeep import warn
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
-from ragembed.indexes.writing.index_selection import warn
+from ragembed.progress import check
 from ragembed.serving.stores import ServedStore, UnknownNameError, in_document_order, joined
 from ragembed.serving.tool_schemas import (
     INTEGER,
@@ -35,7 +36,6 @@ from ragembed.serving.tool_schemas import (
     shown,
     whole_object,
 )
-from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION
 
 SCHEME = "documents://"

@@ -83,8 +83,7 @@ class ServedStore:
     def watch(self, stop: threading.Event) -> None:
         """Update the store whenever its files change, until ``stop`` is set or another process watches the store.
 
-        After any other error, for example because the store does not exist yet, this tries again. The same error is
-        logged once.
+        After any other error, for example because the store does not exist yet, this tries again.
         """
         logged = None
         while not stop.is_set():

@@ -27,6 +27,7 @@ from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
+from ragembed.progress import check
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
@@ -37,7 +38,6 @@ from ragembed.serving.stores import (
     joined,
 )
 from ragembed.serving.tool_schemas import EVERY, MOST_TOKENS, PROMPTS, TOOLS
-from ragembed.stopping import check
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
@@ -201,7 +201,7 @@ def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple
 
 def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     found = store.why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
-    weaker = list(dict.fromkeys([*(each.phrase for each in found.phrases), *(each.word for each in found.words)]))
+    weaker = list(dict.fromkeys([*(phrase.phrase for phrase in found.phrases), *(each.word for each in found.words)]))
     words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
     ranks = [
         {"mode": rank.mode, "rank": rank.rank, "of": rank.of, "score": rank.score, "needed": rank.needed}
@@ -433,7 +433,7 @@ def _whole(passages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _joined(passages: Iterable[Mapping[str, Any]]) -> str:
-    return joined((each.get("start_line"), each.get("end_line"), each["text"]) for each in passages)
+    return joined((passage.get("start_line"), passage.get("end_line"), passage["text"]) for passage in passages)
 
 
 def _fenced(text: str) -> str:

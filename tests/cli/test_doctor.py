@@ -21,18 +21,16 @@ from ragembed.cli import main
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.token_tables import RandomTable
-from ragembed.indexes import IndexingOptions, Store, diagnose
+from ragembed.indexes import IndexingOptions, Store, diagnose, verification
 from ragembed.indexes.doctor import diagnosis as diagnosing
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
-from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
+from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES, Commands
 from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.lexical import analyzer
-from ragembed.indexes.storage import digests
-from ragembed.indexes.writing import verification
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import schema
+from ragembed.indexes.verification import verify_store
 from ragembed.languages import everyday_sentences
 from ragembed.version import install_command, upgrade_command
 from tests.conftest import WORDS, KnownEncoder
@@ -84,7 +82,7 @@ def altered(folder, statement):
     """Change rows of the database behind ragembed's back: without the triggers that update the digests."""
     with closing(sqlite3.connect(folder / ".ragembed/store.db")) as connection:
         analyzer.register(connection, "english")
-        digests.register(connection)
+        schema.register(connection)
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
         connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))
         connection.execute(statement)

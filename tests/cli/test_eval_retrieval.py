@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytrec_eval
 
-from ragembed.cli.evaluation import fit_fusion
+from ragembed.cli.commands import eval as eval_command
 from ragembed.indexes import Fusion, Store, apply_settings
 
 TEXTS = {
@@ -331,7 +331,7 @@ def test_fit_fusion_keeps_a_weight_that_is_best_by_chance(found, queries, monkey
             for name, text in texts.items()
         }
 
-    monkeypatch.setattr(fit_fusion, "rank_in_store", ranked)
+    monkeypatch.setattr(eval_command, "rank_in_store", ranked)
     output = found(queries, "--fit-fusion")
     assert (output["saved"], output["gain"]["difference"]) == (False, 0.0)
     assert found(queries, "--fit-fusion")["now"] == 0.6

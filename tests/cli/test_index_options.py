@@ -10,7 +10,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.storage import upkeep
 from tests.conftest import WORDS
 
 CHUNKS = 60
@@ -19,9 +19,9 @@ CHUNKS = 60
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Allow an approximate index for few chunks, and simulate a machine of known speed."""
-    for module in (choose, index_selection):
+    for module in (choose, upkeep):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
-    monkeypatch.setattr(index_selection, "QUERIES", 20)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
 
@@ -253,7 +253,7 @@ def test_optimize_changes_the_index(index, cli, store):
 
 def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
     index()
-    for module in (choose, index_selection):  # few vectors, so the index stays flat
+    for module in (choose, upkeep):  # few vectors, so the index stays flat
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
     for command in (index, lambda *args, **more: cli("doctor", "--repair", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)

@@ -13,7 +13,7 @@ import pytest
 from ragembed.cli.options import with_number
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.storage import digests
+from ragembed.indexes.storage import schema
 
 HOLD = (
     "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
@@ -121,7 +121,7 @@ def test_verify_reports_that_database_cannot_be_rebuilt(store, cli):
 def test_verify_trust_database_accepts_changed_rows(store, cli):
     database = store / "store.db"
     with closing(sqlite3.connect(database)) as connection:
-        digests.register(connection)
+        schema.register(connection)
         connection.execute("INSERT INTO skipped VALUES ('docs/x', 'no text')")
         connection.commit()
     database.write_bytes(database.read_bytes().replace(b"docs/xno text", b"docs/xno taxt"))

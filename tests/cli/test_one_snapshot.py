@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.search.reader import StoreReader
+from ragembed.indexes.storage.reader import StoreReader
 
 
 @pytest.fixture

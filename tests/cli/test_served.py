@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ragembed import Store
-from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.writing import writer
+from ragembed.indexes.doctor.findings import Commands
+from ragembed.indexes.storage import writer
 from ragembed.version import install_command
 from tests.embedding_server import EmbeddingServer, cut, status
 

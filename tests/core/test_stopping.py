@@ -8,8 +8,8 @@ import pytest
 
 import ragembed
 from ragembed import Collection, Embedder, EmbedderConfig, RankingOptions, Store
-from ragembed.indexes.search import reader
-from ragembed.stopping import StoppedError, check, is_stopped, run_until
+from ragembed.indexes.storage import reader
+from ragembed.progress import StoppedError, check, is_stopped, run_until
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 2000000000) SELECT max(x) FROM n"
 

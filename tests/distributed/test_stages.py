@@ -12,8 +12,7 @@ from sabotage import DiesInBlock, DiesInFile, Sabotaged
 from ragembed import Embedder, EmbedderConfig
 from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, stores_in, update_members
-from ragembed.distributed.tasks import Worker
-from ragembed.distributed.work import balanced
+from ragembed.distributed.tasks import Worker, balanced
 from ragembed.distributed.workers import MOST_LOSSES
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import place_of
@@ -90,7 +89,7 @@ def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
 
 
 def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypatch):
-    from ragembed.indexes.writing.writer import StoreWriter
+    from ragembed.indexes.storage.writer import StoreWriter
 
     encode = StoreWriter.encode_waiting
 

@@ -120,13 +120,13 @@ def test_other_files_survive_a_run(docs):
 
 
 def test_run_continues_after_a_kill_during_planning(docs, monkeypatch):
-    from ragembed.distributed import work
+    from ragembed.distributed import tasks
 
     def killed(path, data):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(work, "replace_file", killed)
+        patched.setattr(tasks, "replace_file", killed)
         with pytest.raises(KeyboardInterrupt):
             index(docs)
     assert index(docs).chunks == 3

@@ -24,10 +24,8 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning
 from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.specs import NAMES
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import posting_files, segments
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.faiss_index.records import NAMES
+from ragembed.indexes.storage import posting_files, reader, segments, upkeep
 from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]
@@ -131,10 +129,10 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     return [
         (segments, "LEAST_APPROXIMATE", least),
         (choose, "LEAST_ASKED", least),
-        (index_selection, "QUERIES", 20),
+        (upkeep, "QUERIES_PER_CHECK", 20),
         (posting_files, "LEAST_CHUNKS", least),
-        (segment_search, "_EXACT_ROWS", 16),
-        (segment_search, "_EXACT_SHARE", 0.0),
+        (reader, "_EXACT_ROWS", 16),
+        (reader, "_EXACT_SHARE", 0.0),
     ]
 
 

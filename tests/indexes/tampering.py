@@ -9,14 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 from ragembed.indexes.lexical import analyzer
-from ragembed.indexes.storage import digests
+from ragembed.indexes.storage import schema
 
 
 def edit(store: Path, *statements: str | tuple[str, Sequence[object]], digests_too: bool = True) -> None:
     """Change the database without ragembed, and by default update its digests too."""
     with closing(sqlite3.connect(store / "store.db")) as connection:
         analyzer.register(connection, "english")
-        digests.register(connection)
+        schema.register(connection)
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
         if not digests_too:
             connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))

@@ -11,8 +11,8 @@ from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import Fusion, Store, apply_settings
 from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.writing import upkeep
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import upkeep
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 

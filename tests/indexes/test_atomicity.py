@@ -25,10 +25,9 @@ from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.storage import catalog, compaction, upkeep
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
 
 SQL = ("BEGIN IMMEDIATE", "COMMIT", "PRAGMA wal_checkpoint", "VACUUM", "INSERT INTO chunks_fts (chunks_fts, rank)")
@@ -88,7 +87,7 @@ def adopt(path: Path) -> None:
 def another_index(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, opened(path) as store:
         patch.setattr(choose, "LEAST_ASKED", 4)
-        patch.setattr(index_selection, "QUERIES", 10)
+        patch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
         store.optimize(index=IndexConfig("ivf-sq8"))
 
 

@@ -11,8 +11,8 @@ from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage import writer
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 
 LICENCE = ["the writer of the store holds the lock of the store", "a reader of the store is in the folder of the store"]
@@ -244,7 +244,7 @@ def test_removed_files_lower_the_counts(source, run, in_folder):
 def test_unchanged_corpus_changes_nothing(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
-    monkeypatch.setattr("ragembed.indexes.writing.boilerplate_store._kept", None)
+    monkeypatch.setattr("ragembed.indexes.storage.boilerplate_store._kept", None)
     assert run().encoded == 0
     assert (lines(in_folder), searched(in_folder)) == before
 
@@ -253,7 +253,7 @@ def test_edit_does_not_read_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.restripped", None)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.restripped", None)
     assert 1 <= run().encoded <= 2
 
 
@@ -290,7 +290,7 @@ class Killed(BaseException):
 def test_killed_run_is_continued(source, run, in_folder, monkeypatch, at):
     """Files come that make lines boilerplate; the run ends before one of its commits, and some of them go again."""
     monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 4)
     some = sorted(source.iterdir())[4:]
     texts = {file: file.read_text() for file in some}
     for file in some:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog, segments
+from ragembed.indexes.storage.reader import ChunkRows, KeptRows
 from ragembed.indexes.storage.segments import RAW_TYPE, to_vectors
-from ragembed.indexes.storage.selection import ChunkRows, KeptRows
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
 

@@ -12,7 +12,7 @@ from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.indexes import collection, measure_drift, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness, posting_files
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.storage.writer import StoreWriter
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit
 

@@ -21,7 +21,7 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import copying
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 QUERIES = ("text number 5", "text number 11", "another third text", "nothing like it")

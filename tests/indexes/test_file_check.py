@@ -13,7 +13,7 @@ import pytest
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.file_check import COUNT, HEADER, check_index_file
-from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.records import NAMES, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 

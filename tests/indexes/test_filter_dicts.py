@@ -4,7 +4,7 @@ import pytest
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import TEXT, And, Comparison, Contains, Exists, Field, Glob, Ids, In, Like, Not, Or, Regex
-from ragembed.indexes.filters.dicts import parse_filter_dict
+from ragembed.indexes.filters.where import parse_filter_dict
 
 X = Field("x")
 ONE = Comparison(X, "=", 1)

@@ -9,7 +9,7 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.filters import And, Comparison, Field, Filter, Glob, Not, Or
-from ragembed.indexes.search import reader
+from ragembed.indexes.storage import reader
 from ragembed.indexes.types import SourceRecord
 from tests.conftest import WORDS, KnownEncoder
 

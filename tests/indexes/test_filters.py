@@ -30,7 +30,7 @@ from ragembed.indexes.filters import (
     to_sql,
 )
 from ragembed.indexes.filters.globs import glob_matches, path_glob_matches
-from ragembed.indexes.filters.timestamps import nanoseconds
+from ragembed.indexes.filters.nodes import nanoseconds
 from ragembed.indexes.filters.where import parse_where
 
 SECOND = 1_000_000_000

@@ -16,10 +16,10 @@ from ragembed.indexes.indexing.fitting import least_fit
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import upkeep, writer
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.writing import upkeep, writer
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 4), 0, 4000, 40)]

@@ -15,7 +15,7 @@ from ragembed.indexes.faiss_index import gpus
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.gpus import building_gpus, centroids_on_gpus, choose_gpus, describe_choice, to_gpus
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.records import parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 
 OUT_OF_MEMORY = "Error in allocMemory: StandardGpuResources: alloc fail (cudaMalloc error out of memory [2])"

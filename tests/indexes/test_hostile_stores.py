@@ -20,11 +20,11 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig, Store
 from ragembed.errors import ModelError, RagembedError, StoreDamagedError, StoreError
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import posting_files
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
@@ -246,7 +246,7 @@ _SEARCH = """
 import sys
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder
 
 try:

@@ -15,14 +15,14 @@ from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.indexing.refit import refit_store
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.search.hybrid import ChunkVectors
 from ragembed.indexes.storage import catalog, hubness, segments
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.derived import read_derived, records
 from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 

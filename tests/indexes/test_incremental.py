@@ -12,9 +12,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.writing import writer
-from ragembed.indexes.writing.upkeep import UNUSED_ABOVE, unused_share
+from ragembed.indexes.storage import catalog, writer
+from ragembed.indexes.storage.upkeep import UNUSED_ABOVE, unused_share
 from tests.conftest import WORDS
 
 FILES, QUERIES, ROUNDING = 24, 30, 5e-4

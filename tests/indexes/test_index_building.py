@@ -10,7 +10,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index import building, vectors
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.records import NAMES, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, blocks, rows_in, stratified
 from ragembed.postprocess import unit_rows
 

@@ -8,8 +8,7 @@ from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.building import IndexInput, build_index
 from ragembed.indexes.faiss_index.choose import Machine, TuningQueries, pick
 from ragembed.indexes.faiss_index.index import RefinedIndex, SegmentIndex
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.records import NAMES, Budget, IndexConfig, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 

@@ -12,13 +12,14 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index.choose import LATENCY_SLACK, LEAST_APPROXIMATE, ORDER, Machine, choose, cost
 from ragembed.indexes.faiss_index.records import (
     LATENCY_MS,
+    NAMES,
     RECALL,
     Budget,
     IndexConfig,
     IndexEvaluation,
     IndexSelection,
+    parse_spec,
 )
-from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
 
 USUAL = Machine(0.1, 0.1, 8 * 1024**3)
 FAST = Machine(0.01, 0.01, 8 * 1024**3)

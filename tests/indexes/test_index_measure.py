@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.evaluation.retrieval import paired_bootstrap
-from ragembed.indexes.faiss_index import measure, vectors
+from ragembed.indexes.faiss_index import choose, vectors
+from ragembed.indexes.faiss_index.choose import Truth, exact, latency_ms, least_effort, recall, tuned_effort
 from ragembed.indexes.faiss_index.index import USUAL_K
-from ragembed.indexes.faiss_index.measure import Truth, exact, latency_ms, least_effort, recall, tuned_effort
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 
@@ -183,7 +183,7 @@ def test_exhaustive_index_has_no_effort():
 
 
 def test_effort_has_a_limit(monkeypatch):
-    monkeypatch.setattr(measure, "MOST_EFFORT", 50)
+    monkeypatch.setattr(choose, "MOST_EFFORT", 50)
     ladder = Ladder(60)
     assert tuned_effort(ladder, 10_000, truth(), 0.98) == 50
     assert all(tried <= 50 for tried in ladder.tried)
@@ -202,6 +202,6 @@ def test_latency_is_the_95th_percentile_of_best_of_three_times(monkeypatch):
         number, turn = divmod(len(asked) - 1, 3)
         now[0] += (number + 1) * 1e-3 * (1 if turn == 1 else 50)
 
-    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(choose, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert latency_ms(search, unit(250)) == pytest.approx(np.percentile(np.arange(1, 101), 95))
     assert asked == [((1, DIM), USUAL_K)] * 300

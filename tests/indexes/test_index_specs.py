@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.building import check
-from ragembed.indexes.faiss_index.specs import (
+from ragembed.indexes.faiss_index.records import (
     AUTO,
     NAMES,
     TRAINING_PER_LIST,

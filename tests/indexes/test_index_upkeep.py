@@ -10,12 +10,10 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import catalog, compaction, reader, upkeep
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.index_selection import needs_check, needs_pick
-from ragembed.indexes.writing.integrity import Part
+from ragembed.indexes.storage.upkeep import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record
 
 DIM, LEAST, SIZE = 16, 100, 600
@@ -25,10 +23,10 @@ WORDS = [f"word{i}" for i in range(50)]
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Let small stores have what otherwise large ones have, on a machine whose speed is known."""
-    for module in (choose, index_selection):
+    for module in (choose, upkeep):
         monkeypatch.setattr(module, "LEAST_ASKED", LEAST, raising=False)
-    monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", LEAST)
-    monkeypatch.setattr(index_selection, "QUERIES", 30)
+    monkeypatch.setattr(upkeep, "LEAST_APPROXIMATE", LEAST)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 30)
     monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
 
@@ -252,11 +250,11 @@ def test_measurement_uses_short_queries(tmp_path, monkeypatch):
     asked = queries_of(monkeypatch)
     store = new_store(tmp_path, SIZE, index="ivf")
     texts = {chunk.chunk.text for chunk in store.chunks()}
-    assert len(asked) == 2 * index_selection.QUERIES
+    assert len(asked) == 2 * upkeep.QUERIES_PER_CHECK
     assert len(set(asked)) == len(asked)
     assert not texts & set(asked)
     assert all(any(span in text for text in texts) for span in asked)
-    assert store.index_check().measurement.recall.queries == index_selection.QUERIES
+    assert store.index_check().measurement.recall.queries == upkeep.QUERIES_PER_CHECK
 
 
 def test_short_texts_are_not_used_as_queries(tmp_path, monkeypatch):
@@ -325,7 +323,7 @@ def test_index_degraded_by_chunks_is_reported_and_optimized(tmp_path):
 
 
 def test_index_degraded_by_deletion_is_reported_and_optimized(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
+    monkeypatch.setattr(reader, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
     store = new_store(tmp_path, SIZE, index="ivf")
     spoil(store)
     with pytest.warns(IndexWarning, match=DEGRADED):

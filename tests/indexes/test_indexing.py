@@ -14,8 +14,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage import writer
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.writing import writer
 
 
 @pytest.fixture
@@ -497,7 +497,7 @@ def test_chunks_of_a_file_that_becomes_a_link_are_kept(docs, run, in_folder, mon
 
 
 def test_moved_file_is_always_searchable(docs, run, in_folder, monkeypatch):
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.BATCH", 1)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 1)
     run(docs)
     (docs / "cat.txt").rename(docs / "z.txt")
     (docs / "new.txt").write_text("a zebra")
@@ -543,7 +543,7 @@ def test_invalid_place_for_a_store(docs, tiny_config, in_folder):
 
 def test_interrupted_run_is_searchable_and_resumes(docs, run, in_folder, monkeypatch):
     monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr("ragembed.indexes.indexing.file_writing.BATCH", 4)
+    monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 4)
     for i in range(12):
         (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
     original, calls = TransformerExtractor.encode, []

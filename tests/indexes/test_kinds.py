@@ -14,13 +14,10 @@ from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
+from ragembed.indexes.faiss_index.records import AUTO, NAMES, Budget, IndexConfig, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader, segments, upkeep
+from ragembed.indexes.verification import verify_store
 from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder
 
@@ -44,9 +41,9 @@ def lower_limits(patch):
     """Let stores of few vectors have the kind that is asked for, and measure it on few questions."""
     patch.setattr(segments, "LEAST_APPROXIMATE", LEAST)
     patch.setattr(choose, "LEAST_ASKED", LEAST)
-    for module in (choose, index_selection):
+    for module in (choose, upkeep):
         patch.setattr(module, "LEAST_APPROXIMATE", LEAST)
-    patch.setattr(index_selection, "QUERIES", 30)
+    patch.setattr(upkeep, "QUERIES_PER_CHECK", 30)
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +105,8 @@ def store(request, template, tmp_path):
 def _searched(request, monkeypatch):
     """What a filter selects is compared one by one where it is little, as it is of all stores as small as these."""
     if request.param == "in the index":
-        monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)
-        monkeypatch.setattr(segment_search, "_EXACT_SHARE", 0.0)
+        monkeypatch.setattr(reader, "_EXACT_ROWS", 0)
+        monkeypatch.setattr(reader, "_EXACT_SHARE", 0.0)
 
 
 def exact(numbers, vector, k):
@@ -379,7 +376,7 @@ def test_sizes_of_approximate_indexes_are_documented(monkeypatch, tmp_path):
     ]
     assert segments.kind_for(parse_spec("flat"), 10**6).name == "flat"
     assert (choose.LEAST_ASKED, choose.LEAST_APPROXIMATE) == (1_000, 50_000)
-    monkeypatch.setattr(index_selection, "QUERIES", 10)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
     with Store.create(tmp_path / "s", encoder(), index="ivf") as store:
         store.add(records(range(SIZE)))
         store.add([ChunkRecord(f"more{i}", Chunk(f"more {i}")) for i in range(99)])

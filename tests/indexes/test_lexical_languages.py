@@ -13,8 +13,8 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.lexical.analyzer import stemmer, stemmer_version
-from ragembed.indexes.storage import digests
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import schema
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 
@@ -143,7 +143,7 @@ def test_stemmer_is_thread_safe():
 
 def edit(store, script):
     with closing(sqlite3.connect(store / "store.db")) as connection:
-        digests.register(connection)
+        schema.register(connection)
         connection.executescript(script)
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search import deduplication
-from ragembed.indexes.search.deduplication import NearDuplicates, words_of
+from ragembed.indexes.search import ranking
+from ragembed.indexes.search.ranking import NearDuplicates, words_of
 
 PROSE = (
     "The writer takes the lock of the store before it adds a segment, and gives it back when the transaction is "
@@ -184,7 +184,7 @@ def test_few_texts_are_compared_word_by_word(monkeypatch):
         compared.append(kept)
         return covers(self, kept, words, shingles)
 
-    monkeypatch.setattr(deduplication.NearDuplicates, "_covers", counted)
+    monkeypatch.setattr(ranking.NearDuplicates, "_covers", counted)
     near = NearDuplicates()
     assert {near.place(ROW.format(number)) for number in range(500)} == {None}
     assert near.place(ROW.format(77).upper()) == 77

@@ -92,7 +92,7 @@ def test_dense_search_embeds_the_normalised_text(docs, run, in_folder):
 def test_old_stores_are_updated_by_the_next_run(docs, run, in_folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(chunking, "VERSION", 1)
-        patch.setattr("ragembed.indexes.writing.boilerplate_store.normalised", lambda chunk, _: chunk)
+        patch.setattr("ragembed.indexes.storage.boilerplate_store.normalised", lambda chunk, _: chunk)
         run()
     with Store.open(in_folder / ".ragembed") as store:
         assert store.search("unified", 1, "lexical") == []

@@ -10,8 +10,8 @@ import ragembed
 from ragembed.evaluation import Measured
 from ragembed.indexes import Store, measure_drift
 from ragembed.indexes.doctor import Diagnosis, Finding
+from ragembed.indexes.integrity import Part, Problem, Report
 from ragembed.indexes.types import Hits
-from ragembed.indexes.writing.integrity import Part, Problem, Report
 
 HOSTILE = "lock <script>alert(1)</script>\x1b <b onclick=x>"
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ragembed.indexes.per_generation import PerGeneration
+from ragembed.indexes.types import PerGeneration
 
 
 def test_a_value_is_made_once_for_each_generation_from_the_one_before():

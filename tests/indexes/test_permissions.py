@@ -18,8 +18,8 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes and masks are those of POSIX")

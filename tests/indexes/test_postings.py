@@ -20,6 +20,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.integrity import Part
 from ragembed.indexes.lexical import bm25, fulltext, postings
 from ragembed.indexes.lexical.fulltext import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
@@ -30,8 +31,7 @@ from ragembed.indexes.storage.derived import records
 from ragembed.indexes.storage.posting_files import chunks_without_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.types import SourceRecord
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]

@@ -14,10 +14,9 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage import derived
-from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import derived, upkeep
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS
 
 DRAW = random.Random(5)
@@ -218,7 +217,7 @@ def test_copy_of_a_store_has_the_queries(store, tmp_path):
 @pytest.mark.usefixtures("without_relevance")
 def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
     monkeypatch.setattr(choose, "LEAST_ASKED", 50)
-    monkeypatch.setattr(index_selection, "QUERIES", 40)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 40)
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))

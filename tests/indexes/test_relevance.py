@@ -18,7 +18,7 @@ from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
 from ragembed.indexes.storage import posting_files
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, record
 
 BEES = """Worker bees gather nectar and pollen from flowers and carry them home to the hive.

@@ -7,9 +7,8 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import file_writing
-from ragembed.indexes.indexing.file_writing import RunEncoder
-from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing import index_run
+from ragembed.indexes.indexing.index_run import RunEncoder, index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]
@@ -50,13 +49,13 @@ def encoded(encode, texts):
 @pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
 def test_memory_is_released_after_many_texts(tiny_config, monkeypatch, texts, times):
     given = []
-    monkeypatch.setattr(file_writing, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(index_run, "give_back", lambda: given.append(1))
     encoded(RunEncoder(Embedder(tiny_config).fit(TEXTS)), texts)
     assert len(given) == times
 
 
 def test_texts_are_encoded_in_parts_of_similar_size(tiny_config, monkeypatch):
-    monkeypatch.setattr(file_writing, "PART", 70)
+    monkeypatch.setattr(index_run, "PART", 70)
     texts = [f"{text} {number}" for number in range(5) for text in TEXTS]
     encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
     assert [len(part) for part in encode.parts(texts)] == [2, 3, 3, 2, 3, 3, 2, 2]

@@ -12,10 +12,9 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose, index
 from ragembed.indexes.faiss_index import vectors as products
 from ragembed.indexes.faiss_index.choose import Machine
-from ragembed.indexes.faiss_index.specs import NAMES
-from ragembed.indexes.search import hybrid, pipeline, segment_search
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.faiss_index.records import NAMES
+from ragembed.indexes.search import hybrid, pipeline
+from ragembed.indexes.storage import reader, segments, upkeep
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 420
@@ -27,8 +26,8 @@ def small_stores(patched):
     """Let small stores have the index kinds of large stores, on a machine with a known speed."""
     patched.setattr(segments, "LEAST_APPROXIMATE", 256)
     patched.setattr(choose, "LEAST_ASKED", 256)
-    patched.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
-    patched.setattr(index_selection, "QUERIES", 20)
+    patched.setattr(upkeep, "LEAST_ASKED", 256, raising=False)
+    patched.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     patched.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 
@@ -237,7 +236,7 @@ def test_products_of_many_queries_give_the_results_of_single_searches(tmp_path, 
         (products, "_SAMPLED", 32),
         (products, "_MORE", 0),
         (products, "_BLOCK", 50),
-        (segment_search, "_LEAST_PART", 100),
+        (reader, "_LEAST_PART", 100),
     ):
         monkeypatch.setattr(module, name, value)
     estimate = index.above_estimate

@@ -6,8 +6,8 @@ import pytest
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader
+from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360
@@ -118,7 +118,7 @@ def test_ties_in_several_segments_keep_their_order(stores, count):
 
 @pytest.mark.parametrize("threads", [2, 16])
 def test_parallel_search_of_large_segments(stores, threads, monkeypatch):
-    monkeypatch.setattr(segment_search, "_LEAST_ROWS", 50)
+    monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         for query in QUERIES:
             for where in (None, "third = 1"):
@@ -143,7 +143,7 @@ def test_parallel_search_of_a_flat_segment(tmp_path, threads, monkeypatch):
         questions = [(query, k, where) for query in QUERIES for k in (1, 9, size) for where in FILTERS]
         expected = [told(whole.search(query, k, "dense", where=where)) for query, k, where in questions]
         assert not asked
-    monkeypatch.setattr(segment_search, "_LEAST_PART", 20)
+    monkeypatch.setattr(reader, "_LEAST_PART", 20)
     with Store.open(whole.path, encoder(), threads=threads) as store:
         assert [told(store.search(query, k, "dense", where=where)) for query, k, where in questions] == expected
         starts, stops = zip(*sorted(set(asked)), strict=True)
@@ -159,13 +159,13 @@ def test_parallel_search_of_a_flat_segment(tmp_path, threads, monkeypatch):
 def test_small_segments_and_many_queries_use_no_extra_threads(stores, threads, monkeypatch):
     with Store.open(stores[3].path, encoder(), threads=threads) as store:
         store.search(QUERIES[0])
-        monkeypatch.setattr(segment_search, "_LEAST_ROWS", 50)
+        monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
         store.search_many(QUERIES * 2, mode="dense")
         assert store.reader.searcher._pool is None
 
 
 def test_error_in_a_thread_is_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_search, "_LEAST_ROWS", 50)
+    monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
     with fill(tmp_path, 3) as store:
         folder = store.status()["segments"][-1]["folder"]
     file = store.path / "segments" / folder / "index.faiss"

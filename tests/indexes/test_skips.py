@@ -5,7 +5,7 @@ import pytest
 from ragembed.documents.discovery import size_reason
 from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import MissingExtraError
-from ragembed.indexes.indexing.skips import skip_counts
+from ragembed.indexes.indexing.index_run import skip_counts
 
 PICTURES = {f"docs/{n}.{suffix}": unread_reason(f"{n}.{suffix}") for n in range(10) for suffix in ("png", "jpg")}
 LARGE = size_reason(30_000_000, 20_000_000) or ""

@@ -16,7 +16,7 @@ from ragembed.errors import (
     StoreNotFoundError,
 )
 from ragembed.indexes import ChunkRecord, Store
-from ragembed.indexes.storage import compaction, digests, folders, schema
+from ragembed.indexes.storage import compaction, folders, schema
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 
 PLANE = {"east": [1, 0], "north": [0, 1], "west": [-1, 0], "north east": [1, 1], "up": [0.1, 1]}
@@ -419,7 +419,7 @@ def test_folder_names_outside_the_store_are_refused(plane, make_encoder):
     plane.close()
     connection = sqlite3.connect(plane.path / "store.db")
     connection.execute("PRAGMA foreign_keys = OFF")
-    digests.register(connection)
+    schema.register(connection)
     connection.execute("UPDATE segments SET folder = '../../elsewhere'")
     connection.commit()
     connection.close()

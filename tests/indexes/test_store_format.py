@@ -25,8 +25,7 @@ from ragembed.errors import StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.records import NAMES, Budget, IndexConfig, IndexSpec, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest

@@ -24,7 +24,7 @@ from ragembed.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from ragembed.indexes import Store
+from ragembed.indexes import Store, verification
 from ragembed.indexes.faiss_index.records import (
     Budget,
     IndexConfig,
@@ -37,13 +37,11 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import digests
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import reader, schema
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.writing import verification
-from ragembed.indexes.writing.integrity import Part
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
@@ -270,7 +268,7 @@ ALTERED = {
 }
 
 
-@pytest.mark.parametrize("table", digests.TABLES)
+@pytest.mark.parametrize("table", schema.TABLES)
 def test_altered_row_is_reported_with_its_table(tiny, table):
     with Store.open(tiny) as store:
         store.add([record("id7", "the cat", metadata={"i": 7})])
@@ -1070,7 +1068,7 @@ def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
 @pytest.mark.parametrize("kind", ["fp16", "sq8", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
 def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
     for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
-        monkeypatch.setattr(segment_search, limit, 0)
+        monkeypatch.setattr(reader, limit, 0)
     edit(known, ("UPDATE segments SET kind = ?", (kind,)))
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):
         store.search("text", 3, "dense")

@@ -15,13 +15,12 @@ from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
 from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
 from ragembed.indexes.faiss_index import index
 from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.choose import exact
 from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_index
-from ragembed.indexes.faiss_index.measure import exact
-from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
+from ragembed.indexes.faiss_index.records import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.storage import reader, upkeep
+from ragembed.indexes.verification import verify_store
 from ragembed.version import install_command
 from tests.conftest import WORDS, KnownEncoder
 
@@ -168,14 +167,14 @@ def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch):
 
 def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss):
     expected = answers(fill(tmp_path))
-    monkeypatch.setattr(segment_search, "_LEAST_PART", 20)
-    monkeypatch.setattr(segment_search, "most_threads", lambda: 3)
+    monkeypatch.setattr(reader, "_LEAST_PART", 20)
+    monkeypatch.setattr(reader, "most_threads", lambda: 3)
     assert answers(tmp_path) == expected
 
 
 def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", 100)
-    monkeypatch.setattr(index_selection, "QUERIES", 20)
+    monkeypatch.setattr(upkeep, "LEAST_APPROXIMATE", 100)
+    monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 20)
     with monkeypatch.context() as patch:
         block_faiss(patch)
         with Store.create(tmp_path, KnownEncoder()) as store:

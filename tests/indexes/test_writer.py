@@ -4,8 +4,7 @@ import pytest
 from ragembed import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
-from ragembed.indexes.storage import compaction
-from ragembed.indexes.writing import writer
+from ragembed.indexes.storage import compaction, writer
 from ragembed.progress import SilentProgress
 
 TEXTS = [

@@ -20,7 +20,7 @@ from langchain_core.documents import Document
 
 from ragembed.errors import StoreLockedError
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from ragembed.langchain import RagRecordManager, RagVectorStore, lazy_store
 from ragembed.langchain.embeddings import ExternalEncoder
 

@@ -14,10 +14,8 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.specs import NAMES
-from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import compaction, segments
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.faiss_index.records import NAMES
+from ragembed.indexes.storage import compaction, reader, segments, upkeep
 from ragembed.langchain import RagVectorStore
 
 from .fakes import Angles
@@ -194,12 +192,12 @@ def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.Monke
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
         (choose, "LEAST_ASKED", 256),
-        (index_selection, "QUERIES", 10),
-        (segment_search, "_EXACT_ROWS", 16),
-        (segment_search, "_EXACT_SHARE", 0.0),
+        (upkeep, "QUERIES_PER_CHECK", 10),
+        (reader, "_EXACT_ROWS", 16),
+        (reader, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # other tests measure recall
+    monkeypatch.setattr(upkeep, "degradation", lambda *_: None)  # other tests measure recall
     draw = np.random.default_rng(1)
     known: dict[str, str] = {}
     with RagVectorStore(FAKE, index=kind) as store:

@@ -20,7 +20,7 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, Sto
 from ragembed.indexes import Budget, Fusion, IndexConfig, Store
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.embeddings import ExternalEncoder
 

@@ -17,9 +17,8 @@ from langchain_tests.integration_tests import (
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.faiss_index.records import NAMES, IndexSpec
+from ragembed.indexes.storage import segments, upkeep
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
 
@@ -141,7 +140,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
         monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 1)
         monkeypatch.setattr(choose, "LEAST_ASKED", 1)
-        monkeypatch.setattr(index_selection, "QUERIES", 10)
+        monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
             yield store
             store.add_texts(["of", "this", "kind"])

@@ -18,8 +18,8 @@ from langchain_core.embeddings import Embeddings
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.storage import compaction, run_records
-from ragembed.indexes.writing import writer as store_writer
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.storage import writer as store_writer
+from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.embeddings import ExternalEncoder
 

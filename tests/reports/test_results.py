@@ -8,8 +8,7 @@ import re
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.reports.page import check_output
-from ragembed.reports.results import evaluation_page, read_queries, read_results
+from ragembed.reports.page import check_output, evaluation_page, read_queries, read_results
 from tests.reports.test_store_report import Elements
 
 DIFFERENCE = {"difference": 1.5, "low": 0.5, "high": 2.5, "p_value": 0.01}

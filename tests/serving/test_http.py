@@ -23,9 +23,8 @@ from ragembed.serving import http_answers, http_app, tools
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_requests import Limits, RequestLimits
 from ragembed.serving.http_security import AllowedHosts
-from ragembed.serving.json_text import as_json
 from ragembed.serving.mcp_server import make_server
-from ragembed.serving.tool_schemas import ENDPOINTS
+from ragembed.serving.tool_schemas import ENDPOINTS, as_json
 
 PORT = 8765
 URL = f"http://127.0.0.1:{PORT}"

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from ragembed import Store
-from ragembed.indexes.search import reader
+from ragembed.indexes.storage import reader
 from ragembed.serving import pushed_documents
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_requests import Limits
@@ -27,7 +27,7 @@ from tests.serving.processes import ApiServer, http_server
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 2000000000) SELECT max(x) FROM n"
 """A statement that runs for many minutes, unless it is stopped."""
 SLOW_FILTERS = (
-    "import sys\nfrom ragembed.indexes.search import reader\nfrom ragembed.__main__ import main\n"
+    "import sys\nfrom ragembed.indexes.storage import reader\nfrom ragembed.__main__ import main\n"
     "select = reader.select\n"
     f"reader.select = lambda connection, where: where and connection.execute({ENDLESS!r}).fetchone() "
     "or select(connection, where)\n"

@@ -64,7 +64,7 @@ def handlers(monkeypatch):
         )
     for name in ("put_document", "delete_document", "write_batch"):
         monkeypatch.setattr(f"ragembed.serving.pushed_documents.{name}", lambda *given: ran.append(given) or {})
-    monkeypatch.setattr("ragembed.serving.openai_embeddings.embeddings", lambda *given: ran.append(given) or {})
+    monkeypatch.setattr("ragembed.serving.http_answers.embeddings", lambda *given: ran.append(given) or {})
     return ran
 
 

@@ -10,9 +10,8 @@ import httpx
 import pytest
 from mcp import Client
 
-from ragembed.serving.json_text import parsed, repaired
 from ragembed.serving.mcp_server import make_server
-from ragembed.serving.tool_schemas import TOOLS
+from ragembed.serving.tool_schemas import TOOLS, parsed, repaired
 from tests.serving.processes import COMMAND, ApiServer, StdioServer, http_server, message
 
 HALF = "lock \ud83d"

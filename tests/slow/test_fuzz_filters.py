@@ -11,7 +11,7 @@ import pytest
 
 from ragembed.errors import IndexWarning
 from ragembed.indexes import Store
-from ragembed.indexes.faiss_index.specs import NAMES
+from ragembed.indexes.faiss_index.records import NAMES
 from tests.conftest import KnownEncoder, record
 from tests.slow.helpers import scaled
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.records import parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 from tests.indexes.test_file_check import DIM, KINDS, ROWS
@@ -26,7 +26,7 @@ import numpy as np
 from pathlib import Path
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.records import parse_spec
 
 kind, rows, dim = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 queries = np.random.default_rng(1).normal(size=(3, dim)).astype(np.float32)

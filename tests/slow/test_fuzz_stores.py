@@ -27,9 +27,9 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage import digests, hubness, posting_files
+from ragembed.indexes.storage import hubness, posting_files, schema
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.writing.verification import verify_store
+from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, record
 from tests.indexes.tampering import edit
 from tests.slow.helpers import scaled
@@ -129,7 +129,7 @@ def alter_cell(path: Path, draw: np.random.Generator) -> str:
     with closing(sqlite3.connect(path / "store.db")) as connection:
         tables = [
             table
-            for table in (*digests.TABLES, "vectors", "tombstones")
+            for table in (*schema.TABLES, "vectors", "tombstones")
             if connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         ]
         table = tables[draw.integers(len(tables))]

@@ -62,7 +62,7 @@ def read_jsonl(path: Path) -> Iterator[Sense]:
             raise DictionaryError(f"{origin}: expected exactly one of the fields {' and '.join(map(repr, _FIELDS))}")
         value = row[given[0]]
         definitions = value if given[0] == "definitions" else [value]
-        texts = isinstance(definitions, list) and all(isinstance(each, str) for each in definitions)
+        texts = isinstance(definitions, list) and all(isinstance(definition, str) for definition in definitions)
         if not isinstance(row.get("entry"), str) or not texts:
             raise DictionaryError(
                 f"{origin}: a value is not a string: expected an object such as "

@@ -24,7 +24,7 @@ from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import RelevanceModel
-from ragembed.indexes.storage import catalog, derived, digests, schema
+from ragembed.indexes.storage import catalog, derived, schema
 from ragembed.indexes.storage.derived import DerivedRecord
 from ragembed.indexes.storage.folders import foreign_file, hash_difference
 from ragembed.indexes.storage.layout import DATABASE, DERIVED, EMBEDDERS, INDEX, RAW, SEGMENTS
@@ -154,7 +154,7 @@ def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> It
 
 def check_rows(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     """Compare the rows with the digests, and the generation with the number of the last commit."""
-    for table in digests.altered_tables(connection):
+    for table in schema.altered_tables(connection):
         yield Problem(Part.ROWS, DATABASE, f"the rows of {table} do not match their digest")
     if (message := lost_commits(store / DATABASE, connection)) is not None:
         yield Problem(Part.LOG, _LOG, message)
@@ -174,7 +174,7 @@ def check_words(store: Path) -> Iterator[Problem]:
 
 def _check_types(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Compare the types of all values with those of their columns, which SQLite does not enforce."""
-    for table in (*digests.TABLES, "vectors", "tombstones"):
+    for table in (*schema.TABLES, "vectors", "tombstones"):
         columns = connection.execute(f"PRAGMA table_info ({table})").fetchall()
         wrong = [
             f"(typeof({name}) <> '{kind.lower()}' AND NOT ({name} IS NULL AND {not required and not in_key}))"

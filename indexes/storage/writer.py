@@ -21,16 +21,15 @@ from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, compaction, run_records
+from ragembed.indexes.storage.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, to_raw, write_segment
 from ragembed.indexes.storage.transactions import write_errors
+from ragembed.indexes.storage.upkeep import Upkeep
 from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash, variant_key
-from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
-from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
-from ragembed.progress import Progress
-from ragembed.stopping import check
+from ragembed.progress import Progress, check
 from ragembed.types import Floats
 
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Iterable[Floats]]"
@@ -324,7 +323,7 @@ class StoreWriter(Upkeep):
         mode: str,
         found: BoilerplateCounts | None = None,
     ) -> StrippingPlan:
-        """Return the changes because of boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
+        """Return the changes because of boilerplate; see :func:`ragembed.indexes.storage.boilerplate_store.plan`."""
         return plan(self._connection, coming, removed, mode, found)
 
     def done_stripping(self, mode: str) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Maintenance of a store by its writer: segments, the index, and space on disk."""
+"""Maintenance of a store by its writer: segments, when the index is chosen again, and space on disk."""
 
 from __future__ import annotations
 
+import datetime as dt
 import sqlite3
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -12,23 +14,278 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.corpus import PseudoQueries
-from ragembed.errors import BudgetError, IncompatibleStoreError
-from ragembed.indexes.faiss_index.building import check
-from ragembed.indexes.faiss_index.choose import beginning
+from ragembed.corpus import PseudoQueries, draw_pseudo_queries
+from ragembed.errors import BudgetError, IncompatibleStoreError, IndexWarning
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.building import IndexInput, check
+from ragembed.indexes.faiss_index.choose import (
+    EXACT_WITHOUT_FAISS,
+    LEAST_APPROXIMATE,
+    Picked,
+    TuningQueries,
+    beginning,
+    least_asked,
+    pick,
+)
 from ragembed.indexes.faiss_index.gpus import building_gpus
-from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec, require_library
+from ragembed.indexes.faiss_index.index import RefinedIndex
+from ragembed.indexes.faiss_index.records import (
+    AUTO,
+    FLAT,
+    IndexConfig,
+    IndexEvaluation,
+    IndexSelection,
+    IndexSpec,
+    Measurement,
+    has_faiss,
+    parse_spec,
+    require_library,
+)
+from ragembed.indexes.faiss_index.vectors import Vectors
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.embedders import save_embedder
-from ragembed.indexes.storage.fit_queries import QUERIES, save_queries
+from ragembed.indexes.storage.embedders import QUERIES, save_embedder, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
-from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
+from ragembed.indexes.storage.reader import SegmentSearch, select
+from ragembed.indexes.storage.segments import Make, Segment, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, free_pages, write_errors
-from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.writing import index_selection
+from ragembed.indexes.types import VectorEncoder, text_hash
+from ragembed.postprocess import unit_rows
 from ragembed.progress import Progress, SilentProgress
+from ragembed.types import Floats
+from ragembed.version import install_command
+
+QUERIES_PER_CHECK = 300
+"""Number of pseudo-queries that an index is tuned on, and of others that it is measured on."""
+
+_GROWTH, _SHRINKAGE, _DRIFT = 2, 4, 0.1
+_ROUNDING = 1e-9
+_SEED = 20
+_TEXTS_PER_QUERY = 4
+
+
+def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
+    """Return whether an index for the settings ``wanted`` must be chosen, given ``rows`` used vectors.
+
+    This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
+    """
+    return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
+
+
+def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
+    choice = catalog.index_choice(connection)
+    if choice is None or choice.wanted != wanted:
+        all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
+        return not (all_flat and _stays_flat(wanted, rows))
+    open_kind = IndexConfig(wanted.kind)
+    if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
+        return True  # The store had too few vectors for the configured kind.
+    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and has_faiss():
+        return True
+    return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
+
+
+def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
+    if not wanted.budget.open:
+        return False
+    if wanted.kind == AUTO:
+        return rows < LEAST_APPROXIMATE
+    return wanted.kind == FLAT or too_few(wanted, rows)
+
+
+def _exact_without_faiss(wanted: IndexConfig) -> bool:
+    return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
+
+
+def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
+    """Return a warning if the store is too large for exact search, and FAISS is not installed."""
+    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
+    return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}{install_command('cpu')}"] if outgrown else []
+
+
+def too_few(wanted: IndexConfig, rows: int) -> bool:
+    """Return whether the store has too few vectors for the configured index kind."""
+    return wanted.kind != AUTO and rows < least_asked(parse_spec(wanted.kind))
+
+
+def pick_index(
+    store: Path,
+    connection: sqlite3.Connection,
+    embedder: VectorEncoder,
+    wanted: IndexConfig,
+    progress: Progress,
+    gpus: Sequence[int] = (),
+    built_on: str = "on the CPU",
+) -> tuple[compaction.Rewritten, IndexSelection, IndexEvaluation]:
+    """Choose an index for the settings ``wanted``, and write all used vectors into one segment.
+
+    Returns the segment, and the choice and its measurement to store when the segment is committed.
+    """
+    queries = _queries(connection, embedder)
+    picked: list[Picked] = []
+
+    def make(given: IndexInput) -> IndexSpec:
+        picked.append(pick(given, queries, wanted, progress, gpus=gpus))
+        return picked[0].spec
+
+    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make)
+    [best], [(files, rows)] = picked, rewritten.new
+    choice = IndexSelection(wanted, best.kind, best.effort, len(rows), best.reasons, best.runner_up, built_on)
+    check = IndexEvaluation(best.measured, _today(), len(rows), (files.folder,))
+    return rewritten, choice, check
+
+
+def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
+    """Return whether the index must be measured again: an approximate segment is new, or a tenth of the rows is."""
+    approximate = _approximate_folders(connection)
+    check = catalog.index_check(connection)
+    if check is None:
+        return bool(approximate)
+    return bool(approximate) and (
+        not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
+    )
+
+
+def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
+    """Measure the recall of the store's index against exact search, and its latency, with pseudo-queries."""
+    segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
+    selection, choice = select(connection, None), catalog.index_choice(connection)
+    mask = None if selection is None else selection.mask
+    effort = None if choice is None else choice.effort
+    queries = _queries(connection, embedder).measuring
+    size = sum(segment.index_file.stat().st_size for segment in segments.values())
+    folders = tuple(segment.files.folder for segment in segments.values())
+    if len(queries) < choose.LEAST_QUERIES:
+        return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
+
+    def search(vectors: Floats, k: int) -> Floats:
+        nearest = SegmentSearch(1).nearest(
+            connection, segments, unit_rows(vectors), k, mask, effort, embedder.postprocess_documents
+        )
+        cosines = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        for row, (_, of_query) in zip(cosines, nearest, strict=True):
+            row[: len(of_query)] = of_query
+        return cosines
+
+    truth = choose.exact(_live_parts(connection, segments, embedder), queries)
+    recall = choose.recall(search, truth)
+    latency = choose.latency_ms(_bare_search(connection, segments, embedder), queries)
+    return IndexEvaluation(Measurement(recall, latency, size), _today(), rows, folders)
+
+
+def _bare_search(
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+) -> choose.Search:
+    """Return a search of the indexes alone, timed in the same way as when an index is chosen."""
+    choice = catalog.index_choice(connection)
+    effort = None if choice is None else choice.effort
+    indexes = [
+        RefinedIndex(
+            segment.index(),
+            segment.spec,
+            segment.vectors(embedder.postprocess_documents),
+            catalog.rows_of_segment(connection, key),
+        )
+        for key, segment in segments.items()
+    ]
+    return lambda vectors, k: np.hstack([index.search(vectors, k, effort=effort)[0] for index in indexes])
+
+
+def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
+    """Return a warning if the index misses its recall, or a latency or memory that the budget sets, else None."""
+    budget, found = wanted.budget, now.measurement
+    missed = [
+        f"{what} {limit:g}"
+        for what, limit, exceeded in (
+            (
+                "recall@10",
+                budget.wanted_recall,
+                found.recall is not None and found.recall.mean < budget.wanted_recall - _ROUNDING,
+            ),
+            ("ms a query", budget.max_latency_ms, _above(found.latency_ms, budget.max_latency_ms)),
+            ("bytes", budget.max_memory, _above(found.bytes, budget.max_memory)),
+        )
+        if exceeded
+    ]
+    if not missed:
+        return None
+    was = "" if before is None else f", before: {before.measurement.describe()}"
+    return (
+        f"the index misses its target ({', '.join(missed)}): {found.describe()}{was}; "
+        "rebuild it with 'ragembed doctor --repair'"
+    )
+
+
+def _above(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit
+
+
+def warn(notes: Iterable[str]) -> None:
+    """Warn with :class:`ragembed.errors.IndexWarning` for each message."""
+    for note in notes:
+        warnings.warn(note, IndexWarning, stacklevel=3)
+
+
+def _approximate_folders(connection: sqlite3.Connection) -> set[str]:
+    records = catalog.segments(connection)
+    specs = ((record.files.folder, IndexSpec(record.files.kind)) for record in records)
+    return {folder for folder, spec in specs if spec.family != "exhaustive"}
+
+
+def _live_parts(
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+) -> Iterator[tuple[Vectors, NDArray[np.bool_]]]:
+    dead = catalog.dead_rows(connection)
+    for key, segment in segments.items():
+        rows = catalog.rows_of_segment(connection, key)
+        yield segment.vectors(embedder.postprocess_documents), ~np.isin(rows, dead)
+
+
+def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries:
+    """Encode pseudo-queries of texts all over the store, or return those of a fit that was just made."""
+    fitted = _fitted_queries(connection, embedder)
+    if fitted is not None:
+        return fitted
+    texts = _texts(connection, _TEXTS_PER_QUERY * 2 * QUERIES_PER_CHECK)
+    whole = set(texts)
+    drawn = draw_pseudo_queries(texts, 2 * QUERIES_PER_CHECK, _SEED)
+    spans = [span.partition(" ")[2] or span if span in whole else span for span in drawn]
+    if not spans:
+        nothing = np.zeros((0, 1), dtype=np.float32)
+        return TuningQueries(nothing, nothing)
+    vectors = unit_rows(embedder.encode_queries(spans))
+    return TuningQueries(vectors[::2], vectors[1::2])
+
+
+def _fitted_queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries | None:
+    """Return pseudo-queries that ``embedder`` was fitted on, or None if too few of them are not whole texts."""
+    own = embedder.refittable
+    if own is None or own.fitted_queries is None:
+        return None
+    queries = own.fitted_queries
+    hashes = [text_hash(text) for text in queries.texts]
+    whole = catalog.rows_of_hashes(connection, hashes)
+    raw = queries.raw[[key not in whole for key in hashes]][: 2 * QUERIES_PER_CHECK]
+    if len(raw) < 2 * QUERIES_PER_CHECK:
+        return None
+    vectors = unit_rows(own.postprocess_queries(raw))
+    return TuningQueries(vectors[::2], vectors[1::2])
+
+
+def _texts(connection: sqlite3.Connection, count: int) -> Sequence[str]:
+    """Return the texts of up to ``count`` chunks, spread evenly over the store."""
+    low, high = connection.execute("SELECT min(key), max(key) FROM chunks").fetchone()
+    if low is None:
+        return []
+    nearest = "SELECT key FROM chunks WHERE key >= ? ORDER BY key LIMIT 1"
+    wanted = np.unique(np.linspace(low, high, count).astype(np.int64)).tolist()
+    keys = {connection.execute(nearest, (key,)).fetchone()[0] for key in wanted}
+    return [record.chunk.text for record in catalog.chunks_by_key(connection, sorted(keys)).values()]
+
+
+def _today() -> str:
+    return dt.datetime.now(dt.timezone.utc).date().isoformat()
+
 
 UNUSED_ABOVE = 0.25
 """Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
@@ -214,7 +471,7 @@ class Upkeep:
         groups = compaction.all_to_merge(self._connection)
         live = self.live_vectors() > 0  # Without used vectors, the groups are only dropped.
         settings, check = catalog.index_config(self._connection), catalog.index_check(self._connection)
-        degraded = check is not None and index_selection.degradation(settings, None, check) is not None
+        degraded = check is not None and degradation(settings, None, check) is not None
         if live and self._approximate and not self.meta("unfinished") and (groups or degraded):
             notes = self._pick_or_warn(settings, progress)
             groups = compaction.all_to_merge(self._connection) if notes else []
@@ -291,15 +548,15 @@ class Upkeep:
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)
-        if index_selection.needs_pick(self._connection, wanted, rows):
-            return [*self._pick_or_warn(wanted, progress), *index_selection.exact_note(wanted, rows)]
+        if needs_pick(self._connection, wanted, rows):
+            return [*self._pick_or_warn(wanted, progress), *exact_note(wanted, rows)]
         if wanted != catalog.index_config(self._connection):
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
-            if index_selection.too_few(wanted, rows):
+            if too_few(wanted, rows):
                 return [f"the index stays flat: {beginning(wanted)}"]
-        notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
-        return [*notes, *index_selection.exact_note(wanted, rows)]
+        notes = self._check(rows, progress) if needs_check(self._connection, rows) else []
+        return [*notes, *exact_note(wanted, rows)]
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:
@@ -324,15 +581,15 @@ class Upkeep:
     def _check(self, rows: int, progress: Progress) -> list[str]:
         before = catalog.index_check(self._connection)
         progress.start("measuring the index", "queries", None)
-        now = index_selection.check_index(self._store, self._connection, self._embedder, rows)
+        now = check_index(self._store, self._connection, self._embedder, rows)
         progress.finish()
         self.set_meta({"index_check": now.to_dict()})
-        warning = index_selection.degradation(catalog.index_config(self._connection), before, now)
+        warning = degradation(catalog.index_config(self._connection), before, now)
         return [] if warning is None else [warning]
 
     def _pick(self, wanted: IndexConfig, progress: Progress) -> None:
         with write_errors(self._store):
-            rewritten, choice, check = index_selection.pick_index(
+            rewritten, choice, check = pick_index(
                 self._store, self._connection, self._embedder, wanted, progress, *self._gpus
             )
             with self._database.transaction():

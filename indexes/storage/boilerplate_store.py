@@ -37,17 +37,7 @@ _KEY_TYPE = np.dtype("<u8")
 
 
 class BoilerplateLine(NamedTuple):
-    """A line that many files repeat.
-
-    Attributes
-    ----------
-    kind : str
-        Kind of the files that repeat it.
-    line : str
-        The line as one of the files contains it.
-    files : int
-        Number of files of this kind that repeat it.
-    """
+    """A line as one file contains it, the kind of the files that repeat it, and their number."""
 
     kind: str
     line: str

@@ -1,1 +1,0 @@
-"""Writing to a store: chunks, the index, postings and boilerplate."""
