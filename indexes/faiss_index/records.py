@@ -24,6 +24,8 @@ FLAT = "flat"
 
 _LISTS_PER_ROOT, TRAINING_PER_LIST = 4, 64
 _DIMENSIONS_PER_CODE = 4
+_GPU_CODES = (96, 64, 56, 48, 40, 32, 28, 24, 20, 16, 12, 8, 4, 3, 2, 1)
+"""Numbers of codes per vector that FAISS can search on a GPU (``IVFPQ::isSupportedPQCodeLength``)."""
 
 _FACTORIES: Mapping[str, str] = MappingProxyType(
     {
@@ -139,9 +141,9 @@ def lists_for(rows: int) -> int:
 
 
 def codes_for(dim: int) -> int:
-    """Return the bytes of a product quantiser's code: the largest divisor of ``dim`` up to a quarter of it."""
-    wanted = max(1, dim // _DIMENSIONS_PER_CODE)
-    return next(count for count in range(wanted, 0, -1) if dim % count == 0)
+    """Return the bytes of a product quantiser's code: the largest divisor of ``dim`` up to a quarter of it for GPUs."""
+    most = max(1, dim // _DIMENSIONS_PER_CODE)
+    return next(count for count in _GPU_CODES if count <= most and dim % count == 0)
 
 
 PACKAGE, EXTRA = "faiss", "cpu"

@@ -125,6 +125,10 @@ def test_codes_divide_the_dimension(dim):
     assert 1 <= codes <= max(1, dim // 4)
 
 
+def test_a_gpu_accepts_the_codes_of_common_dimensions():
+    assert [codes_for(dim) for dim in (24, 384, 512, 768, 1024)] == [4, 96, 64, 96, 64]
+
+
 @pytest.mark.parametrize("dim", [1, 2, 7, 30, 97, 384, 768])
 @pytest.mark.parametrize("name", NAMES)
 def test_faiss_accepts_the_factory_string_of_every_name(name, dim):
