@@ -103,8 +103,8 @@ def run_query(
     if min_relevance is not None:
         for search in searches:
             names = {store.name for store in search.snapshot.stores}
-            own = [hit for hits in results for hit in hits if hit.store in names]
-            note_unknown(own, min_relevance, search.model, search.snapshot.count())
+            found = [hit for hits in results for hit in hits if hit.store in names]
+            note_unknown(found, min_relevance, search.model, search.snapshot.count())
     return results
 
 
