@@ -1,13 +1,13 @@
-"""``ragembed query``, with ``--explain`` and ``--why``."""
+"""``ragembed query``."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,243 +22,29 @@ from ragembed.cli.options import (
     with_number,
     words_of,
 )
-from ragembed.cli.output import for_terminal, lines_of, link, print_record, print_records, say, say_weak
+from ragembed.cli.output import for_terminal, link, print_records, say, say_weak
 from ragembed.cli.project import apply_collection, confirm_models
-from ragembed.cli.searched import ask, namer, open_searched, place_in_store, say_left_out, searched_options
+from ragembed.cli.searched import ask, namer, open_searched, searched_options
 from ragembed.config.fields import setting
-from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
-from ragembed.documents.readers.registry import location_of, member_of
+from ragembed.documents.readers.registry import location_of
 from ragembed.indexes import Fusion, Hit, RankingOptions
-from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart, WhyNot
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
+from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
-from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import counted, printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 
-WORDS = 6
-"""Number of words to list."""
-
-_SHADES = (230, 222, 214)
-"""Background colours of the 256-colour palette, from small to large contributions."""
-_INK = 16
-_LEAST_SHADE = 0.2
-LEAST = 5e-4
-"""Smaller values round to 0.000 in the output and are left out."""
-
-
-def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
-    """Return the lines that explain a score; ``place`` returns the file and lines of a chunk."""
-    lines = []
-    if explanation.mode == "lexical":
-        lines.append(f"words      {explanation.score:.3f}{_phrases(explanation.phrases)}")
-    else:
-        if explanation.mode == "hybrid":
-            lines += _fusion(explanation, place)
-        lines += _words(explanation)
-    if explanation.relevance is not None:
-        lines.append(f"relevance  {_relevance(explanation.relevance)}")
-    if explanation.note is not None:
-        lines.append(f"note       {explanation.note}")
-    return [printable_line(line) for line in lines]
-
-
-def shaded(body: str, explanation: Explanation) -> str:
-    """Return ``body``, a part of the chunk's text, with the words that contribute most on a coloured background."""
-    found = explanation.contributions
-    at = explanation.hit.chunk.text.find(body)
-    if found is None or at < 0:
-        return printable(body)
-    shown, end = "", 0
-    for start, stop, level in _levels(found, explanation.origins, at, len(body)):
-        if start >= end:
-            word = printable(body[start:stop])
-            shown += printable(body[end:start]) + click.style(word, fg=_INK, bg=_SHADES[level])
-            end = stop
-    return shown + printable(body[end:])
-
-
-def _levels(
-    found: Contributions, origins: Sequence[tuple[int, int] | None], offset: int, length: int
-) -> list[tuple[int, int, int]]:
-    """Return start, end and shade of the words to shade among ``length`` characters from ``offset``, in order."""
-    by_word = found.of_words()
-    values = by_word.pairs.sum(axis=0).tolist()
-    most = max(
-        [value for word, value in zip(by_word.document, values, strict=True) if word.origin == "text"], default=0
-    )
-    levels = []
-    for word, value in zip(by_word.document, values, strict=True):
-        if word.start is None or word.end is None or most <= 0 or value < _LEAST_SHADE * most or not is_word(word.text):
-            continue
-        share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
-        level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
-        first, last = origins[word.start], origins[word.end - 1]
-        if first is not None and last is not None and offset <= first[0] < last[1] <= offset + length:
-            levels.append((first[0] - offset, last[1] - offset, level))
-    return sorted(levels)
-
-
-def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
-    dense, lexical = explanation.dense, explanation.lexical
-    if dense is None or lexical is None:
-        return []
-    places = {record.id: place(record) for record in explanation.towards}
-    own = sum(term.value for term in explanation.terms if term.kind == "query")
-    feedback = [f"{places[term.name]} {term.value:+.3f}" for term in explanation.terms if term.kind == "feedback"]
-    hubness = sum(term.value for term in explanation.terms if term.kind == "hubness")
-    score = "cosine less hubness" if hubness else "cosine"
-    lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled(score, dense, explanation.candidates)}"]
-    if feedback:
-        lines.append(f"             the query itself {own:+.3f}; moved towards {', '.join(feedback)}")
-    if hubness:
-        lines.append(f"             near many queries {hubness:+.3f}")
-    lines.append(
-        f"words      {lexical.value:+.3f} = {lexical.weight:.3g} of "
-        f"{_scaled('BM25', lexical, explanation.candidates)}{_phrases(explanation.phrases)}"
-    )
-    if (shared := explanation.shared) is not None:
-        best = ", ".join(map(place, explanation.like))
-        lines.append(
-            f"shared     {shared.value:+.3f} = {shared.weight:.3g} of "
-            f"{_scaled('words in common', shared, explanation.candidates)}: with {best}"
-        )
-    return lines
-
-
-def _relevance(parts: RelevanceParts) -> str:
-    """Return the relevance and its parts, on the scale of the logarithm of the odds."""
-    known = []
-    if parts.of_cosine and parts.cosine is not None:
-        known.append(f"cosine {parts.cosine:.3f} gives {parts.of_cosine:+.2f}")
-    if parts.matched is not None and parts.highest is not None:
-        known.append(f"BM25, {parts.matched:.0%} of the highest possible {parts.highest:.1f}, {parts.of_matched:+.2f}")
-    part = f"; weight of the cosine {parts.read:.2f}, because the model cannot read the whole query"
-    unread = "" if parts.read == 1 else part
-    return f"{parts.value:.2f}: {'; '.join(known)}; origin {parts.origin:+.2f}{unread}"
-
-
-def _scaled(name: str, part: ScorePart, candidates: int | None) -> str:
-    if part.rank is not None:
-        return f"{name} {part.score:.3f}, rank {part.rank} of {candidates:,} candidates"
-    if part.line is None:
-        return f"{name} {part.score:.3f}, the same for all candidates"
-    return f"({name} {part.score:.3f} - {part.line.origin:.3f}) / {part.line.unit:.3f}, over {candidates:,} candidates"
-
-
-def _phrases(phrases: Mapping[str, float]) -> str:
-    best = sorted(((phrase, score) for phrase, score in phrases.items() if score >= LEAST), key=lambda item: -item[1])
-    counted = ": " + ", ".join(f"{bare(phrase)} {score:.3f}" for phrase, score in best) if best else ""
-    common = [bare(phrase) for phrase, score in phrases.items() if score < LEAST]
-    return counted + (f"; too common to count: {', '.join(common)}" if common else "")
-
-
-def _words(explanation: Explanation) -> list[str]:
-    found = explanation.contributions
-    if found is None:
-        return []
-    named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "query"
-    lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
-    if found.carriers and all(token.origin != "text" for token in found.carriers):
-        names = ", ".join(token.text for token in found.carriers)
-        lines.append(f"{'':<10} the chunk's vector comes from {names} alone: no values for single words")
-    if not found.additive or abs(found.residual) > LEAST:
-        lines.append(f"             residual, not part of any pair of words: {found.residual:+.3f}")
-    return lines
-
-
-def _listed(words: Sequence[WordShare]) -> str:
-    """Return the words that contribute most, each with the word of the query that contributes most to it."""
-    named = [s for s in words if s.origin == "text" and is_word(s.word) and s.value >= LEAST][:WORDS]
-    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
-
-
-def bare(phrase: str) -> str:
-    """Return a phrase without the punctuation around it."""
-    at = [i for i, character in enumerate(phrase) if character.isalnum()]
-    return phrase[at[0] : at[-1] + 1] if at else phrase
-
-
-def is_word(text: str) -> bool:
-    """Return whether ``text`` contains a letter or digit."""
-    return any(map(str.isalnum, text))
-
-
-_NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
-_WORDS = 8
-
-
-def explain_absence(
-    query: str, file: Place, count: int, mode: Mode, store: Path | None, collections: str | None, output: str
-) -> None:
-    """Print the rank of a file in each search mode, and the words of the query that score lower in it than in hits."""
-    with open_searched(store, collections) as opened:
-        name, source = place_in_store(opened, file)
-        found = opened.why_not(query, source, count, mode, store=name)
-        say_left_out(opened)
-        shown = namer(opened)(found.source, name)
-    about = {"query": query, "path": shown, "k": count, **({} if name is None else {"store": name})}
-    if not print_record({**about, **found.to_dict()}, output):
-        _print(found, shown, count)
-
-
-def _print(found: WhyNot, shown: str, count: int) -> None:
-    rank = found.rank_in_mode.rank
-    place = f"rank {rank}" if rank is not None else "not found"
-    inside = "" if rank is None else f", {'among' if rank <= count else 'not among'} the first {count}"
-    say(f"{shown}: {place}{inside} ({found.mode}; {counted(found.chunks, 'chunk')})")
-    for standing in found.ranks:
-        say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
-    phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
-    words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
-    compared = (
-        f"score lower in the file{_lines(found.chunk)} than in the {counted(found.results, 'result')} from other files"
-    )
-    say(f"Words of the query that {compared}:" if phrases or words else f"No words of the query {compared}.")
-    for phrase in phrases[:_WORDS]:
-        elsewhere = "" if phrase.here else ", elsewhere in the file" if phrase.in_file else ", not in the file"
-        say(
-            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average; in "
-            f"{phrase.found_in} of {counted(found.results, 'result')}{elsewhere}"
-        )
-    for word in words[:_WORDS]:
-        say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
-    if found.note is not None:
-        say(f"note: {found.note}", err=True)
-
-
-def _rank_line(standing: FileRank, count: int) -> str:
-    noun = _NOUNS[standing.mode]
-    needed = "" if standing.needed is None else f"; result {min(count, standing.of)} has {standing.needed:.3f}"
-    among = " candidates" if standing.mode == "hybrid" else " chunks"
-    if standing.rank is not None:
-        return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
-    if standing.mode == "lexical":
-        return f"the file contains no word of the query{needed}"
-    would = "" if standing.score is None else f"; on their scale, its score would be {standing.score:.3f}"
-    return f"not among the {standing.of:,} candidates{would}{needed}"
-
-
-def _lines(record: ChunkRecord) -> str:
-    chunk = record.chunk
-    places = [member_of(record.source, chunk.metadata)]
-    if chunk.start_line is not None and chunk.end_line is not None:
-        places.append(lines_of(chunk.start_line, chunk.end_line))
-    elif chunk.page is not None:
-        places.append(location_of("", None, None, chunk.page, chunk.end_page).removeprefix(", "))
-    shown = ", ".join(printable_line(place) for place in places if place)
-    return f" (best chunk: {shown})" if shown else ""
-
+if TYPE_CHECKING:
+    from ragembed.indexes.search.explain import Explanation
 
 _NO_HITS_EXIT = 1
 _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 _NOT_EXPLAINED = (
     *("alpha", "method", "feedback", "dedupe", "per_file", "mmr", "rerank", "rerank_depth", "min_relevance", "refresh"),
-    *("explain", "paths_only", "where", "globs", "match"),
+    *("explain", "verbose", "paths_only", "where", "globs", "match"),
 )
 """Parameters that ``--why`` does not use."""
 
@@ -318,7 +104,8 @@ class _QueryRanking:
 @takes(_QueryRanking)
 @shared("min_relevance", "refresh")
 @click.option("--files", "paths_only", is_flag=True, help="Print only the paths of the best files, one per line.")
-@click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
+@click.option("--explain", is_flag=True, help="Show why each result was found: words, meaning, likeness to the best.")
+@click.option("-v", "--verbose", is_flag=True, help="With --explain: show how each part of a score is computed.")
 @click.option(
     "--why", type=PlacePath(), metavar="FILE", help="Explain why FILE is not among the results, and its rank."
 )
@@ -333,6 +120,7 @@ def command(
     refresh: bool,
     paths_only: bool,
     explain: bool,
+    verbose: bool,
     why: Place | None,
     store: Path | None,
     collections: str | None,
@@ -362,6 +150,8 @@ def command(
     """
     text = words_of(query)
     if why is not None:
+        from ragembed.cli.explain import explain_absence
+
         require_no(_NOT_EXPLAINED, "--why")
         explain_absence(text, why, count, mode, store, collections, output)
         return
@@ -400,7 +190,7 @@ def command(
     elif not print_records({**about, "results": results}, "results", output):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
-            _print_hit(result, words, coloured, state, explanation, name_file)
+            _print_hit(result, words, coloured, state, explanation, name_file, verbose)
     say_weak(hit.relevance for hit in hits)
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
@@ -427,6 +217,7 @@ def _print_hit(
     state: FileState | None,
     explanation: Explanation | None,
     name_file: Callable[[str, str | None], str],
+    verbose: bool,
 ) -> None:
     place = _place(result)
     above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
@@ -435,6 +226,8 @@ def _print_hit(
         if explanation is None or explanation.contributions is None:
             body = _highlighted(body, words)
         else:
+            from ragembed.cli.explain import shaded
+
             body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)
         if result["path"] is not None:
@@ -451,7 +244,9 @@ def _print_hit(
         click.echo("    " + _near_duplicates([_place(duplicate) for duplicate in result["duplicates"]]))
     click.echo()
     if explanation is not None:
-        for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
+        from ragembed.cli.explain import explained
+
+        for line in explained(explanation, lambda record: _place(place_json(record, name_file)), verbose=verbose):
             say(f"    {line}")
         click.echo()
 
