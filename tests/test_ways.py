@@ -86,9 +86,9 @@ def langchain():
 
 CASES = {  # name: action or function that returns it, most files, most functions
     "index": (lambda: index, 94, 735),
-    "query": (lambda: query, 71, 490),
-    "search": (search, 21, 134),
-    "langchain": (langchain, 67, 389),
+    "query": (lambda: query, 71, 492),
+    "search": (search, 23, 138),
+    "langchain": (langchain, 67, 391),
 }
 
 

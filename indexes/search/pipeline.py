@@ -90,8 +90,8 @@ def run_query(
         check()  # the search may have waited for long
         searches = []
         for group in groups:
-            own = group.embedder().refittable if vectors is None and mode != "lexical" else None
-            for note in [] if own is None else filter(None, map(own.query_note, queries)):
+            embedder = group.embedder().refittable if vectors is None and mode != "lexical" else None
+            for note in [] if embedder is None else filter(None, map(embedder.query_note, queries)):
                 add_note(note)
             settings = fusion or group.fusion(), group.select(where), group.relevance(), min_relevance, trace
             searches.append(Search(group, min(k, group.count()), mode, *settings))

@@ -105,7 +105,9 @@ class MergedQueries(DrawnQueries):
     def of(cls, drawn: Sequence[tuple[DrawnQueries, Mapping[bytes, str]]], seed: int) -> MergedQueries | None:
         """Return the pseudo-queries that a store with the texts of all stores would have drawn, None if there are none.
 
-        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash.
+        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash. A draw takes the
+        texts with the smallest hashes, so the stores have drawn all of them. Pseudo-queries whose text was deleted are
+        left out.
         """
         texts = {key: text for _, of_store in drawn for key, text in of_store.items()}
         hashes = {text: key for key, text in texts.items()}
