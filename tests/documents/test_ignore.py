@@ -78,32 +78,12 @@ def test_invalid_patterns_match_nothing(tmp_path: Path, pattern: str) -> None:
     assert [decision(scope, name) for name in ("a", "\\", " ", "a.log")] == [None] * 3 + ["*.log"]
 
 
-def test_folder_patterns_match_only_folders(tmp_path: Path) -> None:
-    write(tmp_path / ".gitignore", "*\n!*/\n!*.md\n")
-    scope = scope_of(tmp_path)
-    assert decision(scope, "docs", is_dir=True) == "!*/"
-    assert decision(scope, "docs") == "*"
-    assert decision(scope, "docs/a.md") == "!*.md"
-    assert decision(scope, "docs/a.txt") == "*"
-
-
 def test_negated_names_may_start_with_syntax_characters(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "*\n!!bang\n!#hash\n")
     scope = scope_of(tmp_path)
     assert decision(scope, "!bang") == "!!bang"
     assert decision(scope, "#hash") == "!#hash"
     assert decision(scope, "bang") == "*"
-
-
-def test_deeper_files_override_and_are_anchored_to_their_folder(tmp_path: Path) -> None:
-    write(tmp_path / ".gitignore", "*.log\n")
-    write(tmp_path / "a/.gitignore", "!*.log\n/here\n")
-    top = scope_of(tmp_path)
-    inner = top.enter(tmp_path / "a", "a", [".gitignore"])
-    assert decision(top, "x.log") == "*.log"
-    assert decision(inner, "a/x.log") == "!*.log"
-    assert decision(inner, "a/here") == "/here"
-    assert decision(inner, "a/b/here") is None
 
 
 def test_precedence_of_gitignore_ragembedignore_and_exclude(tmp_path: Path) -> None:
