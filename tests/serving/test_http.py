@@ -323,11 +323,6 @@ async def test_a_wrong_embedding_request_is_one_sentence(client, body, status, m
     assert "\n" not in text
 
 
-async def test_models_are_the_stores(client):
-    listed = await get(client(), "/v1/models")
-    assert [each["id"] for each in listed["data"]] == ["docs", "docs:document", "docs:query"]
-
-
 @pytest.mark.parametrize("name", ["docs", "docs:document", "docs:query", "docs%3Aquery"])
 async def test_a_model_has_its_own_path(client, name):
     api = client()
