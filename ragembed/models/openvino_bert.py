@@ -80,6 +80,8 @@ class OpenVinoBert:
             inputs = {0: words + self._places[self._tensors.positions(ids[None])[0]]}
             if (bias := self._tensors.distance_bias(len(ids))) is not None:
                 inputs[1] = bias[None]
+            elif len(ids) == 1:  # twice has the same states; once makes those of later windows wrong without AVX-512
+                inputs[0] = np.repeat(inputs[0], 2, axis=0)
             with self._lock:
                 if self._layers != computed:
                     self._compiled, self._layers, self._idle = self._compile(computed), computed, SimpleQueue()
@@ -91,7 +93,8 @@ class OpenVinoBert:
                 request = compiled.create_infer_request()
             request.infer(inputs, share_inputs=True)
             by_layer.update(
-                (layer, request.get_output_tensor(number).data.copy()) for number, layer in enumerate(computed)
+                (layer, request.get_output_tensor(number).data[: len(ids)].copy())
+                for number, layer in enumerate(computed)
             )
             idle.put(request)
         return [by_layer[layer] for layer in layers]
@@ -106,11 +109,8 @@ class OpenVinoBert:
             outputs.append(self._block(outputs[-1], distances, f"encoder.layer.{block}."))
         results = [ops.result(outputs[layer]) for layer in layers]
         model = openvino.Model(results, [states] if distances is None else [states, distances])
-        precision = "f32" if "float32" in (self._dtype, fast_dtype()) else "bf16"
         options = {
-            "INFERENCE_PRECISION_HINT": precision,
-            # On processors without AVX-512, the attention that OpenVINO generates is wrong for some numbers of tokens.
-            "SNIPPETS_MODE": "DISABLE" if precision == "f32" else "ENABLE",
+            "INFERENCE_PRECISION_HINT": "f32" if "float32" in (self._dtype, fast_dtype()) else "bf16",
             "NUM_STREAMS": cores(),
             "INFERENCE_NUM_THREADS": cores(),
             "ENABLE_CPU_PINNING": False,

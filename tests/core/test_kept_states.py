@@ -13,9 +13,9 @@ TEXTS = ["hot tea", "", "a wing lifts in the air", "hot air lifts a balloon " * 
 
 @pytest.fixture
 def computed(monkeypatch):
-    """The layers of each batch that a model computes, without those that compare OpenVINO with NumPy."""
-    monkeypatch.setattr(choice, "_COMPARED", ())
+    """The layers of each batch that a model computes, except to compare OpenVINO with NumPy."""
     found = []
+    monkeypatch.setattr(choice, "_COMPARED", ())
     for backbone in BACKBONES:
 
         def spy(self, ids, lengths, layers, _states=backbone.states):

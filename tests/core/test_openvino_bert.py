@@ -55,6 +55,14 @@ def test_float32_hidden_states_equal_transformers(ours, theirs, lengths):
     assert_same(ours.states(ids, lengths, LAYERS), theirs.states(ids, lengths, LAYERS), lengths)
 
 
+@pytest.mark.parametrize("name", ["BERT", "MPNet"])
+def test_windows_after_one_of_one_token_equal_numpy(name, tmp_path):
+    folder = find_model(str(make_model(next(family for family in FAMILIES if family.name == name), tmp_path))).folder
+    ids, lengths = windows([1, 1, 9, 12, 9, 12])
+    found = OpenVinoBert(folder, "float32").states(ids, lengths, LAYERS)
+    assert_same(found, NumpyBert(folder).states(ids, lengths, LAYERS), lengths)
+
+
 @pytest.mark.parametrize("name", ["MPNet", "RoBERTa", "DistilBERT"])
 def test_relatives_equal_numpy(name, tmp_path):
     folder = find_model(str(make_model(next(family for family in FAMILIES if family.name == name), tmp_path))).folder
