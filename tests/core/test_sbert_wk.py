@@ -248,16 +248,3 @@ def test_texts_with_one_and_no_token(variant, importance):
 def test_settings_that_do_not_match_a_model(options, n_layers, message):
     with pytest.raises(ConfigError, match=message):
         SbertWk(**options).check(n_layers)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"variant": "released-code"},
-        {"start_layer": 5, "window": 1},
-        {"start_layer": 6, "alignment": False, "novelty": False},
-    ],
-)
-def test_settings_that_match_minilm(options):
-    SbertWk(**options).check(6)

@@ -93,8 +93,7 @@ def test_prompt_of_defsent_plus(folder, mask, reference):
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("special", [None, False])
-@pytest.mark.parametrize("template", ['This sentence: "[X]" means [M].', "[M] of [X]"])
+@pytest.mark.parametrize(("template", "special"), [('This sentence: "[X]" means [M].', None), ("[M] of [X]", False)])
 def test_pooling_with_templates(folder, reference, pooling, special, template):
     model = reference(folder)
     expected = []

@@ -4,9 +4,6 @@ import dataclasses
 import itertools
 import json
 import shutil
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -185,35 +182,6 @@ def test_interrupted_training_gives_the_same_result(glossary, bert_with_dropout,
     for file in ("model.safetensors", "entries.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     assert _untimed(straight) == _untimed(again)
-
-
-KILLED = """
-import sys
-from pathlib import Path
-import torch
-from ragembed.papers.training import StepSettings, TrainingRequest, TrainingSettings, train_from_dictionary
-torch.set_num_threads(1)
-glossary, model, out = sys.argv[1:]
-settings = TrainingSettings((StepSettings("cls", "amp", 1e-3),), batch_size=8, held_out=4, epochs=60)
-train_from_dictionary(TrainingRequest((Path(glossary),), model, Path(out), settings, (), False, "cpu", 0.0))
-"""
-
-
-@pytest.mark.slow
-def test_killed_training_gives_the_same_result(glossary, bert_with_dropout, tmp_path):
-    arguments = [str(glossary), str(bert_with_dropout), str(tmp_path / "killed")]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], cwd=tmp_path)
-    saved = tmp_path / "killed" / "checkpoints" / "running.safetensors"
-    while not saved.exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert saved.exists()
-    assert not (tmp_path / "killed" / "training.json").exists()
-    for name in ("killed", "straight"):
-        train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / name, epochs=60))
-    killed, straight = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("killed", "straight"))
-    assert killed == straight
 
 
 def _untimed(value):
