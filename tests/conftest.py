@@ -36,6 +36,8 @@ from ragembed.documents.model import Chunk
 from ragembed.encoder import VectorEncoder
 from ragembed.indexes import ChunkRecord
 from ragembed.models import served
+from ragembed.models.choice import Backbone, batch_model, exact_model, fast_dtype
+from ragembed.models.files import find_model
 from tests.embedding_server import EmbeddingServer
 
 WORDS = [
@@ -143,6 +145,17 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     return folder
 
 
+_LOADED: list[Backbone] = []
+
+
+def loaded(folder: Path) -> Path:
+    """Return the folder of a BERT after it was loaded. It stays so, and all embedders of this process share it."""
+    files = find_model(str(folder))
+    _LOADED.extend(batch_model(files, dtype, "cpu") for dtype in {"float32", fast_dtype(("cpu",))})
+    _LOADED.append(exact_model(files, "cpu"))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT with 2 layers of 32 dimensions, random weights, and a WordPiece tokenizer over ``WORDS`` and letters."""
@@ -172,7 +185,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.5,
     )
     BertModel(config).save_pretrained(folder, safe_serialization=True)
-    return folder
+    return loaded(folder)
 
 
 @pytest.fixture(scope="session")

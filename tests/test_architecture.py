@@ -94,13 +94,18 @@ def below(name: str, package: str) -> bool:
 
 
 @cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def imported_names(file: Path) -> tuple[str, ...]:
     """Return the full names that a file imports at run time, in functions too, but not for type checking."""
     return tuple(_imported_names(file))
 
 
 def _imported_names(file: Path) -> Iterator[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     for_types = {
         child
         for node in ast.walk(tree)
@@ -188,7 +193,7 @@ def test_class_names_are_unique():
     named = Counter(
         node.name.removeprefix("_")
         for file in MODULES.values()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, classes in named.items() if classes > 1] == []
@@ -228,7 +233,7 @@ def test_private_names_stay_in_their_module():
     used = [
         f"{name}, line {node.lineno}: {ast.unparse(node)}"
         for name, file in MODULES.items()
-        for node in private_names_of_others(ast.parse(file.read_text(encoding="utf-8")))
+        for node in private_names_of_others(parsed(file))
     ]
     assert used == []
 

@@ -77,8 +77,8 @@ def indexed(folder: Path, corpus: Mapping[str, str] = CORPUS) -> Content:
 @pytest.mark.parametrize(
     ("prepare", "tried"),
     [
-        (first_index, 4),
-        (copy_over_a_copy, 4),
+        (first_index, 2),
+        (copy_over_a_copy, 2),
         *(pytest.param(each, None, marks=SLOW) for each in (first_index, update, copy, copy_over_a_copy)),
     ],
 )

@@ -105,14 +105,8 @@ def run(python, *commands):
     return done.stdout + done.stderr, [line for line in done.stderr.splitlines() if line.startswith("exit status")]
 
 
-def test_no_command_connects(guarded, tiny_model):
-    Path("pairs.tsv").write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n2\ta cat\tthe cat\n0\ta cat\ta zebra\n")
+def test_no_command_connects(guarded):
     Path("judged.jsonl").write_text('{"query": "who may write", "relevant": ["docs/tea.md"]}\n')
-    Path("collections").mkdir()
-    Path("collections/sts13.tsv").write_text(Path("pairs.tsv").read_text())
-    Path("words.tsv").write_text("cat\tit sleeps\ncat\tit runs\ndog\tit swims\nbird\tit flies\n")
-    train = ("defsent-plus", "--dictionary", "words.tsv", "--model", tiny_model, "--out", "trained", "--device", "cpu")
-    b2s = ("b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q")
     commands = [
         ("index", "docs"),
         ("query", "who may write"),
@@ -128,12 +122,6 @@ def test_no_command_connects(guarded, tiny_model):
         ("report", "--out", "report.html"),
         ("models",),
         ("eval", "retrieval", "judged.jsonl"),
-        ("papers", "eval", "sts", "pairs.tsv", "--model", tiny_model),
-        ("papers", "eval", "describe", "pairs.tsv", "--model", tiny_model),
-        ("papers", "train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
-        ("papers", "reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
-        ("papers", "train", *b2s),
-        ("papers", "reverse-dictionary", "trained", "an animal"),
         ("collection", "add", "notes", "."),
         ("query", "who may write", "--in", "notes"),
         ("collection", "refit", "notes"),
@@ -144,7 +132,28 @@ def test_no_command_connects(guarded, tiny_model):
     output, failures = run(guarded, *commands)
     assert not [line for line in failures if not line.startswith("exit status 0")], output
     serving = [watch(guarded), serve(guarded), agents(guarded)]
-    assert {*(command[0] for command in commands), *serving} == set(COMMANDS)
+    assert {*(command[0] for command in commands), *serving, "papers"} == set(COMMANDS)
+    assert attempts() == ""
+
+
+@pytest.mark.slow  # it trains models
+def test_no_command_of_the_papers_connects(guarded, tiny_model):
+    Path("pairs.tsv").write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n2\ta cat\tthe cat\n0\ta cat\ta zebra\n")
+    Path("collections").mkdir()
+    Path("collections/sts13.tsv").write_text(Path("pairs.tsv").read_text())
+    Path("words.tsv").write_text("cat\tit sleeps\ncat\tit runs\ndog\tit swims\nbird\tit flies\n")
+    train = ("defsent-plus", "--dictionary", "words.tsv", "--model", tiny_model, "--out", "trained", "--device", "cpu")
+    b2s = ("b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q")
+    commands = (
+        ("eval", "sts", "pairs.tsv", "--model", tiny_model),
+        ("eval", "describe", "pairs.tsv", "--model", tiny_model),
+        ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
+        ("reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
+        ("train", *b2s),
+        ("reverse-dictionary", "trained", "an animal"),
+    )
+    output, failures = run(guarded, *(("papers", *command) for command in commands))
+    assert not [line for line in failures if not line.startswith("exit status 0")], output
     assert attempts() == ""
 
 
@@ -283,7 +292,7 @@ def test_no_answer_and_no_file_shows_a_secret(planted, embedding_server, monkeyp
     no_secret(output + run(planted, ("--version", "--verbose"), ("models", "--json"))[0])
     agent = StdioServer(Path(), [*planted, "-m", "ragembed", "mcp"])
     with ApiServer(Path(), "--log-queries") as api:
-        for fault in (None, status(400, f"the key {KEY} is wrong"), status(403, KEY)):
+        for fault in (None, status(400, f"the key {KEY} is wrong")):
             embedding_server.always = fault
             told = run(
                 planted,

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from ragembed import errors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,21 +46,24 @@ def template(node: ast.expr) -> str | None:
     return None
 
 
-MESSAGES = [(f"{path.relative_to(ROOT)}:{line}", name, text) for path in SOURCES for line, name, text in raised(path)]
+@pytest.fixture(scope="module")
+def messages() -> list[tuple[str, str, str | None]]:
+    """Place, class and message of each error that the sources raise."""
+    return [(f"{path.relative_to(ROOT)}:{line}", name, text) for path in SOURCES for line, name, text in raised(path)]
 
 
-def test_every_error_class_is_raised_or_is_a_base() -> None:
+def test_every_error_class_is_raised_or_is_a_base(messages) -> None:
     bases = {base.__name__ for name in ERRORS for base in vars(errors)[name].__mro__[1:]}
-    used = {name for _, name, _ in MESSAGES}
+    used = {name for _, name, _ in messages}
     for path in SOURCES:  # such as errors that a function returns
         used |= set(re.findall(r"(?<!class )\b(\w+)\(", path.read_text(encoding="utf-8"))) & ERRORS
     assert ERRORS - bases <= used | {"IndexWarning"}
 
 
-def test_messages_say_what_happened_and_what_to_do() -> None:
+def test_messages_say_what_happened_and_what_to_do(messages) -> None:
     """``what happened, with the value: what was expected; what to do``, without a capital and a full stop."""
-    assert len(MESSAGES) > 500
-    wrong = [f"{place}: {text}" for place, name, text in MESSAGES if text is not None and not is_good(name, text)]
+    assert len(messages) > 500
+    wrong = [f"{place}: {text}" for place, name, text in messages if text is not None and not is_good(name, text)]
     assert not wrong
 
 

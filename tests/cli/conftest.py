@@ -1,22 +1,40 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from click.testing import CliRunner
+
+from ragembed.cli import main
 
 
-@pytest.fixture
-def docs(in_folder):
-    folder = in_folder / "docs"
+def write_docs(folder):
     folder.mkdir()
     (folder / "locks.md").write_text(
         "# Locks\n\nThe writer holds the lock of the store.\n\n## Readers\n\nA reader never waits for a writer.\n"
         "It sees one whole generation of the store.\n"
     )
     (folder / "wings.txt").write_text("Shock wave and boundary layer.\n\nSupersonic air flow on a wing.\n")
+
+
+@pytest.fixture
+def docs(in_folder):
+    write_docs(in_folder / "docs")
+    return in_folder / "docs"
+
+
+@pytest.fixture(scope="session")
+def _indexed(tmp_path_factory, tiny_model):
+    folder = tmp_path_factory.mktemp("indexed")
+    write_docs(folder / "docs")
+    command = ("index", folder / "docs", "--store", folder / ".ragembed", "--model", tiny_model)
+    result = CliRunner().invoke(main, [str(argument) for argument in command])
+    assert result.exit_code == 0, result.output
     return folder
 
 
 @pytest.fixture
-def indexed(docs, cli, tiny_model):
-    """A folder ``docs`` and its store beside it, made with the tiny model."""
-    cli("index", docs, "--model", tiny_model)
-    return docs
+def indexed(_indexed, in_folder):
+    """A folder ``docs`` and its store beside it, made with the tiny model; both are copies for one test alone."""
+    shutil.copytree(_indexed, in_folder, dirs_exist_ok=True)
+    return in_folder / "docs"

@@ -6,7 +6,6 @@ import platform
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import click
@@ -51,13 +50,6 @@ def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2
     assert "docs/a.bin: bin: a program or compiled code" in cli("status", "--skipped").stdout
-
-
-def test_index_as_json(docs, cli, tiny_model):
-    report = json.loads(cli("index", docs, "--model", tiny_model, "--json").stdout)
-    assert report["schema_version"] == 1
-    assert report["added"] == ["docs/locks.md", "docs/wings.txt"]
-    assert (report["changed"], report["removed"], report["unchanged"], report["skipped"]) == ([], [], 0, [])
 
 
 def test_index_dry_run(docs, cli, tiny_model, in_folder):
@@ -105,34 +97,6 @@ def test_query_prints_place_heading_score_and_snippet(cli):
     assert re.fullmatch(r"docs/locks\.md:1-\d+  Locks  \(-?\d+\.\d{3}\)", lines[0]), lines[0]
     assert any("The writer holds the lock of the store." in line for line in lines[1:])
     assert "\033" not in "".join(lines)
-
-
-def test_line_numbers_match_the_file(indexed, cli):
-    for query in ("writer lock", "reader generation", "supersonic flow"):
-        for hit in json.loads(cli("query", query, "--json").stdout)["results"]:
-            command = ["sed", "-n", f"{hit['start_line']},{hit['end_line']}p", hit["path"]]
-            shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            assert hit["text"] in shown
-
-
-@pytest.mark.usefixtures("indexed")
-def test_query_as_json(cli):
-    whole = json.loads(cli("query", "writer", "-k", "2", "--format", "json").stdout)
-    assert (whole["schema_version"], whole["query"], whole["mode"]) == (1, "writer", "hybrid")
-    lines = [json.loads(line) for line in cli("query", "writer", "-k", "2", "--format", "jsonl").stdout.splitlines()]
-    assert [line["rank"] for line in lines] == [1, 2]
-    assert {**lines[0]} == {"schema_version": 1, **whole["results"][0]}
-    place = {"id", "path", "start_line", "end_line", "page", "title", "headings", "snippet_at"}
-    assert place | {"score", "dense", "lexical"} <= lines[0].keys()
-
-
-@pytest.mark.usefixtures("indexed")
-def test_json_has_the_place_of_the_snippet_in_the_text(cli):
-    words = ("supersonic flow", "--mode", "lexical", "-k", "1")
-    [hit] = json.loads(cli("query", *words, "--json").stdout)["results"]
-    start, end = hit["snippet_at"]
-    assert textwrap.indent(hit["text"][start:end], "    ", lambda _: True) in cli("query", *words).stdout
-    assert "snippet" not in hit
 
 
 @pytest.mark.parametrize("name", ["query", "search", "find"])
@@ -204,11 +168,6 @@ def test_query_without_results_exits_with_1(cli):
     assert result.stdout == ""
     assert result.stderr == "no results\n"
     assert json.loads(cli("query", "xylophone", "--mode", "lexical", "--json", exit_code=1).stdout)["results"] == []
-
-
-def test_query_from_a_subfolder(indexed, cli, monkeypatch):
-    monkeypatch.chdir(indexed)
-    assert json.loads(cli("query", "wing", "--json").stdout)["results"][0]["path"] == "wings.txt"
 
 
 def test_query_in_a_terminal_highlights_and_links(indexed, cli, monkeypatch):

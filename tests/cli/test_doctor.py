@@ -27,10 +27,8 @@ from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES, Commands
 from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.integrity import Part
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import schema
-from ragembed.indexes.verification import verify_store
 from ragembed.languages import everyday_sentences
 from ragembed.version import install_command, upgrade_command
 from tests.conftest import WORDS, KnownEncoder
@@ -442,18 +440,6 @@ def test_doctor_writes_nothing(healthy, cli):
     ]
 
 
-def test_doctor_opens_the_store_once(healthy, monkeypatch):
-    opened, connect = [], sqlite3.connect
-
-    def counting(database, *args, **settings):
-        opened.append(str(database))
-        return connect(database, *args, **settings)
-
-    monkeypatch.setattr(sqlite3, "connect", counting)
-    diagnose()
-    assert len([name for name in opened if "store.db" in name]) == 1
-
-
 def test_doctor_waits_for_no_writer(healthy):
     with Store.open(".ragembed") as store, store.writer() as writer:
         writer.set_meta({"unfinished": True})
@@ -483,33 +469,6 @@ def test_files_removed_by_a_writer_are_no_damage(writes, tried, healthy, monkeyp
     assert [skipped.check for skipped in diagnosis.not_run] == (
         [] if writes == 1 else ["integrity", *diagnosing.CHECKS]
     )
-
-
-def test_damage_of_any_file_is_a_finding(healthy, tmp_path, cli):
-    names = [file.relative_to(healthy) for file in sorted(healthy.glob(".ragembed/**/*")) if file.is_file()]
-    checked = [name for name in names if name.name not in ("store.db", "writer.lock") and "store.db-" not in name.name]
-    assert len(checked) >= 6
-    for harm in (Path.unlink, flip, lambda file: file.write_bytes(file.read_bytes()[:-3])):
-        for name in checked:
-            copy = shutil.copytree(healthy, tmp_path / "copy")
-            harm(copy / name)
-            diagnosis = diagnose(copy / ".ragembed")
-            assert diagnosis.severity == ("damage" if name.name != ".gitignore" or harm is not flip else None), name
-            shutil.rmtree(copy)
-
-
-def test_flipped_bytes_of_the_database_never_raise(healthy, tmp_path):
-    draw = random.Random(1)
-    size = (healthy / ".ragembed/store.db").stat().st_size
-    for _ in range(10):
-        copy = shutil.copytree(healthy / ".ragembed", tmp_path / ".ragembed")
-        data = bytearray((copy / "store.db").read_bytes())
-        data[draw.randrange(100, size)] ^= 1 << draw.randrange(8)
-        (copy / "store.db").write_bytes(data)
-        diagnosis = diagnose(copy)
-        if diagnosis.severity != "damage":
-            assert {problem.part for problem in verify_store(copy).problems} <= {Part.WORDS}
-        shutil.rmtree(copy)
 
 
 def test_damaged_database_stops_the_other_checks(healthy, cli):

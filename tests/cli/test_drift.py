@@ -68,12 +68,6 @@ def test_drift_exit_status(indexed, cli, reported, verdict, exit_code, todo):
         assert found["movers"][0] == {"token": "wing", "fitted": 6.2, "now": 2.1}
 
 
-def test_small_store_is_kept_with_a_note(indexed, cli):
-    result = cli("status", "--drift")
-    assert result.stdout.startswith("verdict        keep")
-    assert "note: " in result.stderr
-
-
 def test_two_reports_are_an_error(indexed, cli):
     assert (
         "got more than one of --drift, --boilerplate, --settings and --skipped"

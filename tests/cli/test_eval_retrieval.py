@@ -147,11 +147,6 @@ def test_several_runs_as_table_with_differences(retrieval, beir, good, bad):
     assert [json.loads(line)["name"] for line in lines] == ["good.run", "bad.run"]
 
 
-def test_measures_option(found, qrels, bad):
-    output = found("--qrels", qrels, "--run", bad, "--measures", "p@1,success@2")
-    assert {name: value for name, value in output.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
-
-
 def test_missing_queries_of_a_run_count_as_0_with_a_note(retrieval, qrels, in_folder):
     run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
     result = retrieval("--qrels", qrels, "--run", run, "--json")
@@ -175,17 +170,6 @@ def test_unknown_documents_in_a_run_are_listed(retrieval, beir, qrels, in_folder
     output = retrieval("--qrels", qrels, "--corpus", beir / "corpus.jsonl", "--run", run, exit_code=2)
     assert "'x1', 'x2'" in output.stderr
     assert retrieval("--qrels", qrels, "--run", run).stdout
-
-
-@pytest.mark.usefixtures("nothing_is_encoded")
-def test_unknown_documents_in_judgements_are_listed(retrieval, beir):
-    with (beir / "qrels" / "test.tsv").open("a") as file:
-        file.writelines(f"q1\tgone{i}\t0\n" for i in range(7))
-    message = "test.tsv: 7 of 13 document ids are not in"
-    output = retrieval(beir, exit_code=2).stderr
-    assert message in output
-    assert "'gone0', 'gone1', 'gone2', 'gone3', 'gone4' and 2 more" in output
-    assert "Traceback" not in output
 
 
 # Collections
@@ -238,10 +222,6 @@ def test_beir_folder_without_judgements(retrieval, beir):
     assert "small/qrels/test.tsv cannot be read: No such file" in retrieval(beir, exit_code=2).stderr
 
 
-def test_another_split(found, beir):
-    assert found(beir, "--split", "dev", "--mode", "lexical")["queries"] == 1
-
-
 def test_run_out(retrieval, found, beir, in_folder, tiny_model):
     options = {"lexical": [], "hybrid": ["--model", tiny_model], "dense": ["--model", tiny_model]}
     for mode, more in options.items():
@@ -291,8 +271,8 @@ def test_run_of_file_names_with_spaces_is_json_lines(found, queries, in_folder, 
     assert found(queries, "--run", "out.jsonl")["map"] == output["map"]
 
 
-def test_compare_stores(found, queries, cli, docs, tiny_model):
-    cli("index", docs, "--store", "other", "--model", tiny_model, "--postprocess", "none")
+def test_compare_stores(found, queries, cli, indexed, tiny_model):
+    cli("index", indexed, "--store", "other", "--model", tiny_model, "--postprocess", "none")
     output = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
     assert [output[side]["store"] for side in "ab"] == [".ragembed", "other"]
     assert output["differences"]["map"]["difference"] == 0.0
@@ -409,20 +389,6 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
     output = found(beir, "--compare", "re", "dense:preset=re")
     assert output["a"]["config"] == output["b"]["config"]
     assert all(each["p_value"] == 1.0 for each in output["differences"].values())
-
-
-def test_compare_configuration_files(found, beir, in_folder, tiny_model):
-    for name, weighting in (("one", "idf"), ("two", "uniform")):
-        (in_folder / f"{name}.toml").write_text(f'model = "{tiny_model}"\nweighting = "{weighting}"\n')
-    output = found(beir, "--compare", "one.toml", "two.toml", "--mode", "hybrid")
-    assert [output[side]["config"]["weighting"] for side in "ab"] == ["idf", "uniform"]
-    assert [output[side]["mode"] for side in "ab"] == ["hybrid", "hybrid"]
-
-
-def test_compare_search_with_run(found, beir, good):
-    output = found(beir, "--compare", good, "lexical")
-    assert (output["a"]["run"], output["b"]["mode"]) == (str(good), "lexical")
-    assert output["a"]["map"] == 100.0
 
 
 # Errors

@@ -80,23 +80,6 @@ def test_explain_other_modes_and_fusions_as_text(cli):
     assert ", the same for all candidates" in alone
 
 
-def test_explain_vector_of_a_single_token(docs, cli, tiny_model):
-    cli("index", docs, "--model", tiny_model, "--pooling", "cls", "--postprocess", "none")
-    assert (
-        "the chunk's vector comes from [CLS] alone: no values for single words"
-        in cli("query", QUERY, "--explain", "-v").stdout
-    )
-
-
-def test_explain_prints_residual_of_quantiles(in_folder, cli, tiny_model):
-    texts = in_folder / "many.csv"
-    rows = [f"{first} {second}" for first in ("cat", "dog", "bird", "fish") for second in LETTERS]
-    texts.write_text("body\n" + "\n".join(rows) + "\n")
-    cli("index", texts, "--model", tiny_model, "--postprocess", "quantile-u")
-    shown = cli("query", "cat", "-k", "1", "--mode", "dense", "--explain", "-v").stdout
-    assert re.search(r"residual, not part of any pair of words: [+-]0\.\d{3}", shown)
-
-
 @pytest.mark.usefixtures("indexed")
 def test_explain_shades_words_in_a_terminal(cli, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
@@ -105,23 +88,6 @@ def test_explain_shades_words_in_a_terminal(cli, monkeypatch):
     plain = cli("query", QUERY, "-k", "1", "--mode", "dense", "--json").stdout
     assert json.loads(plain)["results"][0]["text"].split("\n")[0] in click.unstyle(shown)
     assert "\033[33m" in cli("query", "writer", "-k", "1", "--mode", "lexical", "--explain").stdout
-
-
-@pytest.mark.usefixtures("indexed")
-def test_shades_follow_contributions(in_folder):
-    with Store.open(in_folder / ".ragembed") as store:
-        [explanation] = store.explain(QUERY, 1, "dense")
-    body = explanation.hit.chunk.text
-    coloured = shaded(body, explanation)
-    assert click.unstyle(coloured) == body
-    best = max(
-        (w for w in explanation.contributions.document_words() if w.word.isalpha() and w.word in body.lower()),
-        key=lambda word: word.value,
-    )
-    assert re.search(rf"\033\[48;5;\d+m{best.word}\033", coloured, re.IGNORECASE)
-    assert shaded("not in the chunk", explanation) == "not in the chunk"
-    assert shaded(body[10:], explanation) != body[10:]
-    assert click.unstyle(shaded(body[10:], explanation)) == body[10:]
 
 
 def test_boilerplate_is_not_shaded(tmp_path, make_record, tiny_model):

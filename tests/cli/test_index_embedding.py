@@ -9,8 +9,6 @@ import pytest
 @pytest.mark.parametrize(
     "options",
     [
-        ["--preset", "re"],
-        ["--extractor", "avg", "--weighting", "idf"],
         [
             "--extractor",
             "bert+avg:w=0.25",
@@ -23,7 +21,6 @@ import pytest
         ],
         ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
         ["--config", "mine.toml"],
-        ["--query-prompt", "query: "],
         ["--document-prompt", "passage: ", "--query-prompt", "query: ", "--pooling", "mean+max"],
         ["--truncate-dim", "16", "--normalize"],
     ],

@@ -160,20 +160,6 @@ def test_choice_of_index_as_json(index, cli):
     assert (again["index"], again["check"]) == (None, None)  # no new choice
 
 
-def test_index_with_low_recall_is_tuned_again(index, corpus, cli, store):
-    index("--index", "ivf", "--quiet")
-    with store() as opened, opened.writer() as writer:
-        check = writer.meta("index_check")
-        check["measurement"]["recall"]["mean"] = 1.0
-        writer.set_meta({"index_choice": {**writer.meta("index_choice"), "effort": 1}, "index_check": check})
-    for i in range(CHUNKS, CHUNKS + 10):
-        (corpus / f"{i:03}.txt").write_text(text(i))
-    index()
-    found = store().index_check()
-    assert found.rows == CHUNKS + 10
-    assert f"recall@10 {found.measurement.recall.mean:.4f} (" in cli("status").stdout
-
-
 # Saved settings
 
 
@@ -190,25 +176,6 @@ def test_impossible_budget_exits_with_2_and_names_closest_index(index, cli, stor
     assert cli("query", "the lock", "-k", "1").stdout
     assert as_json(index("--json"))["unchanged"] == CHUNKS
     cli("doctor", "--integrity")
-
-
-def test_corpus_that_outgrows_its_budget_prints_a_note(index, corpus, cli):
-    index("--index", "flat", "--max-memory", f"{CHUNKS * (4 * 32 + 8) + 300}")
-    for i in range(CHUNKS, 2 * CHUNKS):
-        (corpus / f"{i:03}.txt").write_text(text(i))
-    result = index()
-    assert "note: the index no longer meets its limits: no index of 120 vectors" in result.stderr
-    assert not any(line.startswith("index: ") for line in result.stderr.splitlines())
-    assert as_json(cli("status", "--json"))["chunks"] == 2 * CHUNKS
-
-
-def test_optimize_with_impossible_budget_keeps_the_index(index, cli):
-    index("--index", "hnsw")
-    before = as_json(cli("status", "--json"))
-    result = cli("doctor", "--repair", "--max-memory", "1K", exit_code=2)
-    assert "the closest is hnsw with recall@10" in result.stderr
-    after = as_json(cli("status", "--json"))
-    assert (after["index"], after["segments"]) == (before["index"], before["segments"])
 
 
 def test_limits_are_saved_and_can_be_removed(index, cli, store):

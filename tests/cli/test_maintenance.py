@@ -11,7 +11,6 @@ from contextlib import closing
 import pytest
 
 from ragembed.cli.options import with_number
-from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import schema
 
@@ -54,26 +53,6 @@ def as_json(result):
 # doctor --integrity and --repair
 
 
-def test_verify_prints_summary(store, cli):
-    result = cli("doctor", "--integrity")
-    assert result.stdout.endswith(
-        f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segment, "
-        f"{len(Store.open(store))} texts encoded again: no damage found\n"
-    )
-    assert result.stdout.count("\n") == 1
-
-
-def test_verify_as_json(store, cli):
-    report = as_json(cli("doctor", "--integrity", "--json"))
-    assert report == as_json(cli("doctor", "--integrity", "--format", "jsonl"))
-    assert report["ok"] is True
-    assert (report["problems"], report["notes"], report["repaired"]) == ([], [], [])
-    assert set(report) == {
-        *("ok", "problems", "notes", "repaired", "leftovers", "files", "bytes"),
-        *("segments", "vectors", "chunks", "canaries"),
-    }
-
-
 def test_verify_names_damaged_file_and_repair_command(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
     result = cli("doctor", "--integrity", exit_code=2)
@@ -102,20 +81,6 @@ def test_verify_repairs(store, cli):
     flip(next(store.glob("segments/*/raw.f16")))
     report = as_json(cli("doctor", "--repair", "--json"))
     assert (report["ok"], [problem["part"] for problem in report["repaired"]]) == (True, ["raw"])
-
-
-def test_verify_reports_that_database_cannot_be_rebuilt(store, cli):
-    with Store.open(store) as opened:
-        text = next(opened.chunks()).chunk.text.encode()
-    stored = (store / "store.db").read_bytes()
-    assert text in stored
-    (store / "store.db").write_bytes(stored.replace(text, text[::-1]))
-    result = cli("doctor", "--repair", exit_code=2)
-    assert "store.db" in result.stdout
-    assert "note: store.db holds the texts and cannot be rebuilt: restore a copy" in result.stderr
-    assert "--repair" not in result.stderr
-    (store / "store.db").write_bytes(b"")
-    assert "Traceback" not in cli("doctor", "--integrity", exit_code=2).output
 
 
 def test_verify_trust_database_accepts_changed_rows(store, cli):
@@ -181,11 +146,6 @@ def test_delete_folder_from_inside_it(store, indexed, cli, monkeypatch):
     assert as_json(cli("status", "--json"))["chunks"] == 0
 
 
-def test_delete_missing_file_prints_no_note(store, indexed, cli):
-    (indexed / "wings.txt").unlink()
-    assert cli("delete", indexed / "wings.txt").stderr == ""
-
-
 def test_delete_by_id_and_by_filter(store, indexed, cli):
     ids = [hit["id"] for hit in as_json(cli("query", "lock", "--json"))["results"] if hit["path"] == "docs/locks.md"]
     assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunk and 0 files\n"
@@ -240,19 +200,8 @@ def test_refit_errors(store, cli, args, message):
 # Filters
 
 
-def test_query_where_and_path(store, indexed, cli):
-    def paths(*args, exit_code=0):
-        found = as_json(cli("query", "the lock of the store", *args, "--json", exit_code=exit_code))["results"]
-        return {hit["path"] for hit in found}
-
-    assert paths("--path", "*.md", "--path", "docs/w*") == {"docs/locks.md", "docs/wings.txt"}
-    assert paths("--path", "docs/**", "--where", "headings CONTAINS 'Readers'") == {"docs/locks.md"}
-    assert paths("--path", "*.md", "--where", "ext = 'txt'", exit_code=1) == set()
-    assert cli("query", "lock", "--where", "ext = 'pdf'", exit_code=1).stderr == "no results\n"
-
-
 @pytest.mark.parametrize("command", [["query", "lock"], ["delete"]])
-@pytest.mark.parametrize("where", ["", "ext =", "ext = 'md' AND", "ext = md'", "size = 'big'", "ext LIKE 5", "(" * 500])
+@pytest.mark.parametrize("where", ["", "ext = 'md' AND", "size = 'big'", "(" * 500])
 def test_invalid_filter_prints_one_line_and_exits_with_2(store, cli, command, where):
     result = cli(*command, "--where", where, exit_code=2)
     assert result.stdout == ""
@@ -295,9 +244,8 @@ def test_second_writer_fails_at_once_and_names_the_first(store, held, cli, comma
     assert "--wait" in result.stderr
 
 
-@pytest.mark.parametrize("wait", [["--wait", "0.1"], ["--wait=0.1"]])
-def test_second_writer_stops_waiting_after_its_time_limit(store, held, cli, wait):
-    assert f"PID {held.pid}" in cli("doctor", "--repair", *wait, exit_code=2).stderr
+def test_second_writer_stops_waiting_after_its_time_limit(store, held, cli):
+    assert f"PID {held.pid}" in cli("doctor", "--repair", "--wait", "0.1", exit_code=2).stderr
 
 
 @pytest.mark.parametrize(

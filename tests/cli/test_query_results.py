@@ -74,26 +74,6 @@ def test_long_list_of_near_duplicates_is_shortened(docs, cli, tiny_model):
 
 
 @pytest.mark.usefixtures("copies")
-def test_rows_that_differ_by_a_number_are_not_folded(cli):
-    found = results(cli, "the lock is held by another writer", *LEXICAL)
-    rows = [each for each in found if each["path"] == "docs/errors.csv"]
-    assert len(rows) == 3
-    assert all(each["duplicates"] == [] for each in rows)
-
-
-@pytest.mark.usefixtures("copies")
-def test_per_file_limits_results_of_a_file(cli):
-    for options in ((), LEXICAL, ("--mode", "dense")):
-        for most in (1, 2):
-            found = results(cli, "the writer of the store", *options, "--per-file", most)
-            paths = [each["path"] for each in found]
-            assert max(paths.count(path) for path in paths) == most or (most == 2 and len(set(paths)) == len(paths))
-    [only] = results(cli, "the writer", "--per-file", "1", "--path", "docs/errors.csv")
-    assert only["path"] == "docs/errors.csv"
-    assert len(results(cli, "the writer", "--path", "docs/errors.csv")) == 3
-
-
-@pytest.mark.usefixtures("copies")
 def test_mmr_with_and_without_number(cli):
     query = "the writer of the store"
     plain = results(cli, query, "-k", "4")
@@ -136,21 +116,6 @@ def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
     )
     assert install_command("torch") in error_of("no/model")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--per-file", "0"], "0 is not in the range x>=1"),
-        (["--per-file", "many"], "'many' is not a valid integer"),
-        (["--mmr", "2"], "2.0 is not in the range 0.0<=x<=1.0"),
-        (["--mmr=nan"], "mmr is nan"),
-        (["--rerank-depth", "0"], "0 is not in the range x>=1"),
-    ],
-)
-@pytest.mark.usefixtures("indexed")
-def test_invalid_option_values(cli, options, message):
-    assert message in cli("query", "lock", *options, exit_code=2).stderr
 
 
 def test_results_name_the_member_of_an_archive_or_mail(docs, cli, tiny_model):

@@ -80,13 +80,13 @@ def test_no_command_prints_control_characters(project, cli_any, output, monkeypa
             assert not any(line.startswith("docs:1-2  (9.999") for line in shown.splitlines()), arguments
 
 
-@pytest.mark.parametrize("arguments", [("query", "lock"), ("context", "lock", "--budget", "300")])
-def test_a_real_terminal_gets_none(project, arguments):
+def test_a_real_terminal_gets_none(project, cli, monkeypatch):
     pty = pytest.importorskip("pty")
     environment = {**os.environ, "COLUMNS": "80"}
-    subprocess.run([sys.executable, "-m", "ragembed", "index", "docs", "--config", "c.json"], cwd=project, check=True)
+    monkeypatch.chdir(project)
+    cli("index", "docs", "--config", "c.json")
     main, child = pty.openpty()
-    run = [sys.executable, "-m", "ragembed", *arguments]
+    run = [sys.executable, "-m", "ragembed", "query", "lock"]
     with subprocess.Popen(run, cwd=project, stdout=child, stderr=child, stdin=subprocess.DEVNULL, env=environment) as p:
         os.close(child)
         data = b""

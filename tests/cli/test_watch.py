@@ -60,19 +60,6 @@ def test_prints_a_line_per_run_and_ends_on_sigint(docs):
     assert re.fullmatch(r"\d{4}-\S+  0 files added, 1 changed, 0 removed; \d+ chunks; \d+\.\d s\n", line)
 
 
-def test_options_of_the_first_run_stay(docs, cli, tiny_model):
-    (docs / "old.log").write_text("A log.\n")
-    options = ("--model", tiny_model, "--extractor", "re:dim=8", "--exclude", "*.log")
-    with watching("docs", "--json", *options) as process:
-        first = json.loads(process.stdout.readline())
-        (docs / "late.log").write_text("A log.\n")
-        (docs / "late.md").write_text("A lock.\n")
-        second = json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-    assert (first["added"], second["added"]) == (["docs/locks.md", "docs/wings.txt"], ["docs/late.md"])
-
-
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--dry-run",), ("--collection", "big")])
 def test_options_that_do_not_apply_are_refused(docs, cli, option):
     assert f"--watch does not use {option[0]}" in cli("index", docs, "--watch", *option, exit_code=2).stderr

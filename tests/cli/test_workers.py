@@ -27,6 +27,8 @@ def test_workers_write_the_stores_of_a_collection(five, cli):
     assert sorted(path.name for path in (five / f".ragembed-{name}").iterdir()) == ["1", "2"]
     assert len(json.loads(cli("query", "lock of store", "--in", name, "--json").stdout)["results"]) == 5
     (five / "docs" / "5.md").write_text("the lock of store 5 is free\n")
+    one = cli("index", "--store", f".ragembed-{name}/1", exit_code=2).stderr
+    assert "update them together with 'ragembed index --collection NAME'" in one
     for options in (["--workers", 2], ["--collection", name]):
         report = json.loads(cli("index", *options, "--json").stdout)
         assert (report["chunks"], report["unchanged"] + len(report["added"])) == (6, 6)
@@ -65,6 +67,7 @@ def test_dry_run_needs_no_workers(five, cli):
         (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus apply only to Ray"),
         (("--engine", "processes"), "--engine processes applies only to worker processes: add --workers N"),
         (("--workers", "0"), "0 is not in the range x>=1"),
+        (("--collection", "big"), "needs --workers N"),
     ],
 )
 def test_conflicting_worker_options_are_errors(five, cli, options, message):

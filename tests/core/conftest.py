@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.conftest import loaded
+
 LINES = [
     "this sentence from the paraphrase dictionary means a synonym and is about which of the other words",
     "the writer holds the lock of the store, a reader is in the folder.",
@@ -110,7 +112,7 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=64,
         initializer_range=0.1,
     )
-    return _saved(tmp_path_factory.mktemp("bert"), tokenizer, BertModel, config)
+    return loaded(_saved(tmp_path_factory.mktemp("bert"), tokenizer, BertModel, config))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.config.settings import PRESETS, EmbedderConfig
+from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
 
 CONFIGS = st.builds(
@@ -26,13 +26,6 @@ def test_json_and_toml_round_trip(config):
     assert EmbedderConfig.from_json(config.to_json()) == config
     assert EmbedderConfig.from_toml(config.to_toml()) == config
     assert EmbedderConfig.from_dict(config.to_dict()) == config
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_round_trip(name):
-    config = EmbedderConfig.from_preset(name)
-    assert EmbedderConfig.from_toml(config.to_toml()) == config
-    hash(config)
 
 
 def test_missing_fields_get_their_defaults():

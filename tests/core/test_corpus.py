@@ -45,10 +45,6 @@ def test_block_sizes_do_not_matter(cuts, limit, seed):
     np.testing.assert_array_equal(sample(blocks, limit, seed), sample([rows], limit, seed))
 
 
-def test_sample_depends_on_the_seed():
-    assert sample([numbered(500)], 20, seed=1).tolist() != sample([numbered(500)], 20, seed=2).tolist()
-
-
 def test_every_row_has_the_same_chance():
     n, limit, draws = 40, 10, 4000
     counts = np.zeros(n)

@@ -21,52 +21,6 @@ def folder(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.mark.parametrize(
-    ("layers", "numbers"),
-    [("last", (2,)), ("-1", (-1,)), ("0", (0,)), ("first+last", (1, 2)), ("-1+0+2", (-1, 0, 2))],
-)
-def test_mean_of_layers(folder, reference, layers, numbers):
-    model = reference(folder)
-    expected = [model.mean(model.ids(text), numbers).mean(axis=0) for text in TEXTS]
-    np.testing.assert_allclose(raw(folder, TEXTS, layers=layers), expected, atol=1e-4)
-
-
-def test_weighted_mean(folder, reference):
-    model = reference(folder)
-    rows = [model.ids(text) for text in TEXTS]
-    expected = []
-    for row in rows:
-        idf = np.array([np.log(len(rows) / sum(token in other for other in rows)) for token in row])
-        expected.append(idf / idf.sum() @ model.mean(row, (2,)))
-    np.testing.assert_allclose(raw(folder, TEXTS, weighting="idf"), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "idf", "idf:0.5"])
-def test_last_token_pooling(folder, reference, weighting):
-    model = reference(folder)
-    expected = [model.mean(model.ids(text), (2,))[-1] for text in TEXTS]
-    np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", weighting=weighting), expected, atol=1e-4)
-
-
-def test_last_token_may_belong_to_the_template(folder, reference):
-    model = reference(folder)
-    template = 'This sentence: "[X]" means in one word:'
-    expected = [model.mean(model.ids(template.replace("[X]", text)), (2,))[-1] for text in TEXTS]
-    np.testing.assert_allclose(raw(folder, TEXTS, pooling="last", template=template), expected, atol=1e-4)
-
-
-def test_space_after_a_prefix_belongs_to_the_text(folder, reference):
-    model = reference(folder)
-    expected = [model.mean(model.ids("query: " + text), (2,)).mean(axis=0) for text in TEXTS]
-    np.testing.assert_allclose(raw(folder, TEXTS, template="query: [X]"), expected, atol=1e-4)
-
-
-def test_special_tokens_can_be_excluded(llama_model, reference):
-    model = reference(llama_model)
-    expected = [model.mean(model.ids(text), (2,))[1:].mean(axis=0) for text in TEXTS]
-    np.testing.assert_allclose(raw(llama_model, TEXTS, special_tokens=False), expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("pooling", ["mean", "last", "text"])
 @pytest.mark.parametrize("weighting", ["uniform", "idf"])
 def test_blank_text_without_tokens_is_the_zero_vector(gpt_model, pooling, weighting):
@@ -98,18 +52,6 @@ def test_text_longer_than_the_window(folder, reference):
     np.testing.assert_allclose(raw(folder, [LONG])[0], np.concatenate(hidden).mean(axis=0), atol=1e-4)
     last = np.mean([states[-1] for states in hidden], axis=0)
     np.testing.assert_allclose(raw(folder, [LONG], pooling="last")[0], last, atol=1e-4)
-
-
-def test_static_extractor(folder, reference):
-    model = reference(folder)
-    seen = {}
-    for text in TEXTS:
-        ids = model.ids(text)
-        for token, vector in zip(ids, model.mean(ids, (1, 2)), strict=True):
-            seen.setdefault(token, []).append(vector)
-    table = {token: np.mean(vectors, axis=0) for token, vectors in seen.items()}
-    expected = [np.mean([table[token] for token in model.ids(text, special=False)], axis=0) for text in TEXTS]
-    np.testing.assert_allclose(raw(folder, TEXTS, extractor="avg", layers="first+last"), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("template", ["t0", "t4", "[X] [M]"])

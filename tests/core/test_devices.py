@@ -1,14 +1,8 @@
 """Devices: which ones encode documents, and that the vectors do not depend on them."""
 
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.embedder import encode_raw
@@ -91,14 +85,6 @@ def test_invalid_gpu_numbers(requested):
         choose_devices(requested, 2)
 
 
-@given(st.integers(1, 16).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)), st.integers(1, n))))
-def test_gpus_keep_the_requested_order(given_gpus):
-    visible, order, number = given_gpus
-    requested = order[:number]
-    names = choose_devices("gpu:" + ",".join(map(str, requested)), visible)
-    assert [torch.device(name).index for name in names] == list(requested)
-
-
 def test_visible_gpus_come_from_pytorch(gpus):
     gpus()
     assert find_devices(None) == ("cpu",)
@@ -160,16 +146,6 @@ def test_device_names_of_an_embedder(tiny_config, gpus):
     assert Embedder(tiny_config.replace(extractor="re:dim=8"), device="gpu:9").device_names() == ("cpu",)
 
 
-def test_device_names_without_a_model_need_no_framework(tiny_model):
-    code = (
-        "import sys; from ragembed import Embedder, EmbedderConfig; "
-        f"embedder = Embedder(EmbedderConfig(extractor='re:dim=8', model={str(tiny_model)!r}), device='gpu'); "
-        "assert embedder.device_names() == ('cpu',); assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tempfile.gettempdir(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(("device", "error"), [("gpu", GpuError), ("gpu:x", ConfigError)])
 def test_missing_device_is_reported_before_any_text_is_read(tiny_config, gpus, device, error):
     gpus()
@@ -209,24 +185,6 @@ def test_vectors_do_not_depend_on_the_number_of_devices(bert_model, monkeypatch,
     assert several.fingerprint == one.fingerprint
     assert sum(counts) == len(TEXTS)
     assert len(set(used)) == 3
-
-
-def test_model_is_loaded_on_at_most_as_many_devices_as_batches(tiny_config, monkeypatch, only_torch):
-    monkeypatch.setattr(torch_devices, "find_devices", lambda requested: ("cpu", "cpu:0", "cpu:1"))
-    loaded = []
-
-    def load(files, dtype, device):
-        loaded.append(device)
-        return batch_model(files, dtype, device)
-
-    monkeypatch.setattr("ragembed.extractors.model.batch_model", load)
-    embedder = Embedder(tiny_config.replace(weighting="uniform", postprocess=("normalize",))).fit(TEXTS)
-    embedder.encode_documents([])
-    assert loaded == []
-    embedder.encode_documents(TEXTS[:2])
-    assert loaded == ["cpu"]
-    embedder.encode_documents(TEXTS)
-    assert loaded[1:] == ["cpu", "cpu:0", "cpu:1"]
 
 
 # With a GPU

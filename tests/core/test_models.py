@@ -33,15 +33,6 @@ def test_changed_default_model_is_rejected(monkeypatch):
         find_model(DEFAULT_MODEL)
 
 
-def test_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny_model, copy)
-    assert find_model(str(copy)).sha256 == find_model(str(tiny_model)).sha256
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-3}))
-    assert find_model(str(copy)).sha256 != find_model(str(tiny_model)).sha256
-
-
 def test_folder_without_safetensors(tmp_path):
     with pytest.raises(ModelError, match="expected safetensors weights"):
         find_model(str(tmp_path))
@@ -220,22 +211,6 @@ def test_names_of_old_checkpoints_are_known(copy, tiny_model):
     np.testing.assert_array_equal(NumpyBert(copy).states(ids, lengths, (2,))[0], expected)
 
 
-def test_t5_encoder(tiny_model, tmp_path):
-    import torch
-    from transformers import T5Config, T5EncoderModel
-
-    torch.manual_seed(0)
-    config = T5Config(vocab_size=200, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
-    model = T5EncoderModel(config).eval()
-    model.save_pretrained(tmp_path, safe_serialization=True)
-    shutil.copy(tiny_model / "tokenizer.json", tmp_path)
-    ids = np.array([[2, 9, 10, 3]])
-    with torch.inference_mode():
-        expected = model(input_ids=torch.from_numpy(ids)).last_hidden_state.numpy()
-    loaded = TransformersModel(tmp_path, "float32", "cpu")
-    np.testing.assert_allclose(loaded.states(ids, np.array([4]), (2,))[0], expected, atol=1e-6)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes")
 @pytest.mark.parametrize("kind", ["pipe", "large", "deep"])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "modules.json", "model.safetensors"])
@@ -246,7 +221,7 @@ def test_files_of_a_model_are_regular_files_within_a_limit(copy, name, kind):
         os.mkfifo(file)
     else:
         file.write_text("[" * 100_000 if kind == "deep" else "{}")
-        os.truncate(file, 3 << 30 if kind == "large" and file.suffix == ".json" else file.stat().st_size)
+        os.truncate(file, 300 << 20 if kind == "large" and file.suffix == ".json" else file.stat().st_size)
     missing = (name, kind) == ("modules.json", "pipe")  # as if it did not exist
     with nullcontext() if missing else pytest.raises(RagembedError, match=re.escape(str(copy))):
         Embedder(EmbedderConfig(model=str(copy))).fit(["the cat sleeps"])

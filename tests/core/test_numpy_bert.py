@@ -12,7 +12,7 @@ from ragembed.models import numpy_bert
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.choice import batch_model, exact_model
 from ragembed.models.files import find_model
-from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _erfc, _panel_width, _small_products
+from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _small_products
 from ragembed.models.transformers_model import TransformersModel
 from ragembed.tensor_map import map_tensors, release
 
@@ -30,35 +30,12 @@ def test_hidden_states_equal_pytorch(tiny_model, layers):
             np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=2e-5)
 
 
-def test_layer_numbers_match_transformers(tiny_model):
-    import torch
-    from transformers import AutoModel
-
-    model = AutoModel.from_pretrained(tiny_model).eval()
-    ids = np.array([[7, 8, 9]])
-    with torch.inference_mode():
-        hidden = model(torch.from_numpy(ids), output_hidden_states=True).hidden_states
-    table = model.get_input_embeddings().weight.detach().numpy()
-    ours = NumpyBert(tiny_model).states(ids, np.array([3]), (-1, 0, 1, 2))
-    for mine, expected in zip(ours, [table[ids], *(state.numpy() for state in hidden)], strict=True):
-        np.testing.assert_allclose(mine, expected, atol=2e-5)
-    for backbone in (NumpyBert(tiny_model), TransformersModel(tiny_model, "float32", "cpu")):
-        np.testing.assert_array_equal(backbone.word_embeddings(), table)
-
-
 def test_concurrent_users_share_one_model(tiny_model):
     files = find_model(str(tiny_model))
     first = batch_model(files, "float32", "cpu")
     assert batch_model(files, "float32", "cpu") is first
     assert batch_model(files, "bfloat16", "cpu") is not first
     assert batch_model(replace(files, sha256="changed"), "float32", "cpu") is not first
-
-
-def test_padding_does_not_change_the_result(tiny_model):
-    model = NumpyBert(tiny_model)
-    (alone,) = model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))
-    (padded,) = model.states(np.array([[7, 8, 9, 0, 0], [5, 6, 7, 8, 9]]), np.array([3, 5]), (2,))
-    np.testing.assert_allclose(padded[0, :3], alone[0], atol=1e-5)
 
 
 def test_threads_do_not_change_the_result(tiny_model):
@@ -71,13 +48,6 @@ def test_threads_do_not_change_the_result(tiny_model):
         alone = model.states(ids[row : row + 1, :length], lengths[row : row + 1], (1, 2))
         for mine, others in zip(alone, together, strict=True):
             np.testing.assert_allclose(others[row, :length], mine[0], atol=2e-5)
-
-
-def test_erfc_equals_the_standard_library():
-    x = np.linspace(0, 6, 2001, dtype=np.float32)
-    found = np.empty_like(x)
-    _erfc(x, found, np.empty_like(x))
-    np.testing.assert_allclose(found, [math.erfc(v) for v in x], atol=5e-7)
 
 
 def test_gelu_equals_the_standard_library():
@@ -137,11 +107,6 @@ def test_long_texts_use_whole_products(tiny_model, monkeypatch):
     monkeypatch.setattr(NumpyBert, "_panels", None)
     (found,) = NumpyBert(tiny_model).states(ids, lengths, (2,))
     np.testing.assert_allclose(found, expected, atol=2e-5)
-
-
-@pytest.mark.parametrize(("d_out", "d_in", "width"), [(384, 384, 64), (768, 3072, 32), (312, 1200, 52), (97, 32, 97)])
-def test_width_of_panels_divides_the_features(d_out, d_in, width):
-    assert _panel_width(d_out, d_in) == width
 
 
 @pytest.mark.parametrize("tokens", [1, 8, 9, 41, 256])

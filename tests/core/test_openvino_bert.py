@@ -130,5 +130,11 @@ def test_numpy_replaces_an_openvino_that_computes_wrong_vectors(tiny_model, monk
     assert "OpenVINO computes wrong vectors on this processor" in caplog.text
 
 
+def test_model_is_compared_within_its_window(tiny_model, monkeypatch):
+    monkeypatch.setattr(choice, "_COMPARED", (1, 64, 65))  # it has 64 positions
+    monkeypatch.setattr(choice, "_SHARED", {})
+    assert isinstance(batch_model(find_model(str(tiny_model)), "float32", "cpu"), OpenVinoBert)
+
+
 def test_linux_knows_the_arithmetic_that_openvino_chooses():
     assert choice.fast_dtype(("cpu",)) == fast_dtype()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError, NotFittedError, RankError
-from ragembed.postprocess import unit_rows
 from ragembed.postprocess.chain import post_processor
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Robust, Whiten, ZScore
@@ -50,44 +49,9 @@ def test_dimension_that_is_constant_up_to_rounding_is_not_scaled(spec):
     assert np.abs(fitted(post_processor(spec), x)).max() < 1e-6
 
 
-def test_quantile_uniform_interpolates_shares():
-    kernel = Quantile("uniform").fit(np.array([[0], [1], [2], [4], [8]], dtype=np.float32))
-    x = np.array([[0], [1], [1.5], [3], [5], [8], [-1], [9]], dtype=np.float32)
-    assert kernel.transform(x).ravel().tolist() == [0, 0.25, 0.375, 0.625, 0.8125, 1, 0, 1]
-
-
-def test_quantile_uniform_gives_ties_the_middle_share():
-    kernel = Quantile("uniform").fit(np.array([[0], [1], [1], [1], [2]], dtype=np.float32))
-    x = np.array([[0], [1], [2], [0.5], [1.5]], dtype=np.float32)
-    assert kernel.transform(x).ravel().tolist() == [0, 0.5, 1, 0.125, 0.875]
-
-
-def test_quantile_normal_limits_its_values():
-    kernel = Quantile("normal").fit(np.arange(5, dtype=np.float32)[:, None])
-    out = kernel.transform(np.array([[1], [2], [3], [-9], [9]], dtype=np.float32)).ravel()
-    np.testing.assert_allclose(out, [-0.6744898, 0, 0.6744898, -5.1993376, 5.1993376], atol=1e-6)
-
-
-def test_quantile_of_one_vector_is_zero():
-    kernel = Quantile("uniform").fit(np.array([[3]], dtype=np.float32))
-    assert kernel.transform(np.array([[2], [3], [4]], dtype=np.float32)).ravel().tolist() == [0, 0, 0]
-
-
 def test_quantile_rejects_an_unknown_output():
     with pytest.raises(ConfigError, match="'uniform' or 'normal'"):
         Quantile("gaussian")
-
-
-def test_whiten_finds_the_diagonals():
-    kernel = Whiten().fit(CROSS)
-    np.testing.assert_allclose(kernel.directions_, [WIDE, NARROW], atol=1e-7)
-    np.testing.assert_allclose(kernel.scale_**2, [8, 2], rtol=1e-6)
-    root = np.sqrt(1.5)
-    np.testing.assert_allclose(kernel.transform(CROSS), np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * root, atol=1e-6)
-
-
-def test_whiten_keeps_the_directions_of_largest_variance():
-    np.testing.assert_allclose(fitted(Whiten(1), CROSS), fitted(Whiten(), CROSS)[:, :1], atol=1e-6)
 
 
 def test_whiten_rejects_more_directions_than_the_rank():
@@ -131,16 +95,6 @@ def test_abtt_rejects_more_directions_than_the_rank():
         AllButTheTop(2).fit(CROSS[:1])
     with pytest.raises(ConfigError, match="at least 1"):
         AllButTheTop(0)
-
-
-def test_normalize_keeps_a_zero_row():
-    out = unit_rows(np.array([[3, 4], [0, 0]], dtype=np.float32))
-    np.testing.assert_allclose(out, [[0.6, 0.8], [0, 0]], rtol=1e-6)
-
-
-def test_normalize_of_values_whose_squares_overflow_float32():
-    out = unit_rows(np.array([[3e-30, 4e-30], [3e30, 4e30]], dtype=np.float32))
-    np.testing.assert_allclose(out, [[0.6, 0.8]] * 2, rtol=1e-6)
 
 
 # Degenerate input
@@ -205,12 +159,6 @@ def test_transform_before_fit_and_with_another_dimension(spec):
         kernel.state()
     with pytest.raises(ConfigError, match=r"2 dimensions: .* was fitted on 3"):
         kernel.fit(X).transform(X[:, :2])
-
-
-def test_second_fit_replaces_the_first():
-    kernel = Whiten().fit(X)
-    kernel.fit(CROSS)
-    np.testing.assert_array_equal(kernel.transform(CROSS), fitted(Whiten(), CROSS))
 
 
 def test_common_removes_the_first_singular_vectors_of_the_uncentred_matrix():

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, QuantileTransformer, RobustScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -68,17 +66,6 @@ def test_feature_names():
     assert whiten.get_feature_names_out().tolist() == ["whitenestimator0", "whitenestimator1"]
 
 
-def test_pipeline():
-    pipeline = make_pipeline(AllButTheTopEstimator(directions=1), NormalizeEstimator())
-    chain = Chain(["abtt:1", "normalize"]).fit(X)
-    np.testing.assert_array_equal(pipeline.fit(X).transform(NEW), chain.transform(NEW))
-
-
-def test_transform_before_fit():
-    with pytest.raises(NotFittedError):
-        CenterEstimator().transform(X)
-
-
 # Equality with scikit-learn
 
 
@@ -108,7 +95,7 @@ def reference(x, output):
 
 @pytest.mark.parametrize("output", ["uniform", "normal"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 999, 1000, 1001, 5000])
+@pytest.mark.parametrize("n", [1, 2, 7, 1000, 1001])
 def test_quantiles_equal_scikit_learn(n, dtype, output):
     rng = np.random.default_rng(n)
     x = rng.standard_normal((n, 7))

@@ -1,7 +1,6 @@
 """Replicas: batches are spread over devices and taken in order, and no thread keeps running."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -101,23 +100,6 @@ def test_few_batches_are_in_progress(devices):
     assert max(most) <= 2 * devices + 1
 
 
-def test_single_device_runs_in_the_calling_thread():
-    class Here(Doubling):
-        def states(self, ids, lengths, layers):
-            assert threading.current_thread() is threading.main_thread()
-            return super().states(ids, lengths, layers)
-
-    assert len(run([Here()], 5)) == 5
-    assert len(run([Here(), Doubling()], 1)) == 1
-
-
-def test_batches_are_taken_in_the_calling_thread():
-    def take(batch, states):
-        assert threading.current_thread() is threading.main_thread()
-
-    assert len(run([Doubling(), Doubling()], 9, take)) == 9
-
-
 def test_model_is_loaded_once_and_only_on_used_devices():
     loaded = []
     spread = Replicas([lambda i=i: loaded.append(i) or Doubling() for i in range(4)])
@@ -157,26 +139,4 @@ def test_interruption_ends_the_run(devices, error):
 
     with pytest.raises(error):
         replicas(models).run(make(), LAYERS, lambda batch, states: None)
-    assert running() == []
-
-
-def test_waiting_batches_are_dropped(monkeypatch):
-    ended = threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, wait=True, *, cancel_futures=False):
-            super().shutdown(wait=False, cancel_futures=cancel_futures)
-            ended.set()
-            super().shutdown(wait=wait)
-
-    monkeypatch.setattr("ragembed.extractors.forward.ThreadPoolExecutor", Pool)
-    models = [Doubling(waits_for=ended) for _ in range(2)]
-
-    def make():
-        yield from batches(4)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        replicas(models).run(make(), LAYERS, lambda batch, states: None)
-    assert sum(len(model.computed) for model in models) <= 2
     assert running() == []

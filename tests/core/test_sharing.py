@@ -8,7 +8,6 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.embedder import encode_raw, fit_extractors
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.build import build_extractor
 from tests.core.backbones import BACKBONES
 
 TEXTS = ["the cat sleeps and the dog runs", "supersonic air flow on a wing", "the lock of the store, a reader.", "fox"]
@@ -59,14 +58,20 @@ def configs(bert_model, words_file, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("side", ["documents", "queries", "pseudo-queries"])
-def test_shared_encoding_equals_separate_encoding(bert_model, words_file, tmp_path, side):
-    all_configs = configs(bert_model, words_file, tmp_path)
+@pytest.fixture(scope="module")
+def fitted(bert_model, words_file, tmp_path_factory):
+    """Embedders that were fitted together, and the same ones fitted alone."""
+    all_configs = configs(bert_model, words_file, tmp_path_factory.mktemp("corpus"))
     together = [Embedder(config) for config in all_configs]
     fit_extractors(together, iter(TEXTS))
+    return together, [Embedder(config).fit_extractor(TEXTS) for config in all_configs]
+
+
+@pytest.mark.parametrize("side", ["documents", "queries", "pseudo-queries"])
+def test_shared_encoding_equals_separate_encoding(fitted, side):
+    together, separate = fitted
     vectors = encode_raw(together, OTHER, side)
-    for config, embedder, found in zip(all_configs, together, vectors, strict=True):
-        alone = Embedder(config).fit_extractor(TEXTS)
+    for embedder, alone, found in zip(together, separate, vectors, strict=True):
         assert alone.raw_fingerprint == embedder.raw_fingerprint
         np.testing.assert_array_equal(found, encode_raw([alone], OTHER, side)[0])
         if side != "pseudo-queries":
@@ -114,6 +119,7 @@ def test_mask_and_literal_mask_name_do_not_share(bert_model):
     for embedder, vectors in zip(embedders, found, strict=True):
         np.testing.assert_array_equal(vectors, embedder.raw_documents(TEXTS))
     assert np.abs(found[0] - found[1]).max() > 1e-3
+    assert embedders[0].raw_fingerprint != embedders[1].raw_fingerprint
 
 
 def test_fit_without_texts(bert_model, tmp_path):
@@ -131,13 +137,3 @@ def test_encoding_before_fit(bert_model):
     fitted = Embedder(EmbedderConfig(model=str(bert_model))).fit_extractor(TEXTS)
     with pytest.raises(NotFittedError, match="fit"):
         encode_raw([fitted, Embedder(EmbedderConfig(model=str(bert_model)))], TEXTS, "documents")
-
-
-def test_extractor_fit_equals_embedder_fit(bert_model, words_file, tmp_path):
-    for config in configs(bert_model, words_file, tmp_path):
-        alone = build_extractor(config).extractor
-        alone.fit(iter(TEXTS))
-        state = Embedder(config).fit_extractor(TEXTS).extractor.state()
-        assert alone.state().keys() == state.keys()
-        for name, array in state.items():
-            np.testing.assert_array_equal(alone.state()[name], array)

@@ -1,13 +1,7 @@
 """The extractors ``avg``, ``bert+avg``, ``re`` and ``words`` against their definitions."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, ModelError
@@ -15,15 +9,6 @@ from ragembed.extractors.token_tables import RandomTable
 from tests.core.raw_vectors import LONG, TEXTS, config, raw
 
 UNSEEN = ["pressure zebra", "the bird flies", "synonym"]
-HEAVY = ("torch", "transformers", "sklearn", "scipy")
-
-
-def loaded_modules(code, *args):
-    show = "import sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
-    command = [sys.executable, "-c", f"{code}\n{show}", *map(str, args)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[-2])
-
-
 # Avg.
 
 
@@ -62,17 +47,6 @@ def test_avg_is_the_mean_of_contextual_vectors(bert_model, reference, layers, nu
     expected = [plain_mean(model, means, text, special=bool(special)) for text in [*TEXTS, "the the cat of"]]
     found = raw(bert_model, [*TEXTS, "the the cat of"], extractor="avg", layers=layers, special_tokens=special)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_avg_with_idf_weights(bert_model, reference):
-    model = reference(bert_model)
-    means = token_means(model, [model.ids(text) for text in TEXTS], (6,))
-    expected = []
-    for text in TEXTS:
-        ids = model.ids(text, special=False)
-        idf = np.array([np.log(len(TEXTS) / sum(token in model.ids(other) for other in TEXTS)) for token in ids])
-        expected.append(idf / idf.sum() @ np.array([means[token] for token in ids]))
-    np.testing.assert_allclose(raw(bert_model, TEXTS, extractor="avg", weighting="idf"), expected, atol=1e-4)
 
 
 def test_unseen_tokens_are_mapped_word_embeddings(bert_model, reference):
@@ -148,7 +122,7 @@ def test_separate_corpora_for_weights_vectors_and_chain(bert_model, reference, t
 # BERT + Avg.
 
 
-@pytest.mark.parametrize("w", [-1.0, 0.0, 0.25, 1.0, 2.0])
+@pytest.mark.parametrize("w", [-1.0, 0.0, 1.0])
 @pytest.mark.parametrize("template", ["[X]", "t0"])
 def test_bert_avg(bert_model, w, template):
     changes = {"layers": "first+last", "weighting": "idf"}
@@ -199,13 +173,6 @@ def test_random_vector_depends_only_on_seed_and_token():
     np.testing.assert_allclose(RandomTable(0, 16, 0.2).rows(np.array([5]))[0], 2 * rows[0], rtol=1e-6)
 
 
-@given(dim=st.integers(1, 9), number=st.integers(0, 2**31), seed=st.integers(0, 2**63))
-def test_any_dimension_token_and_seed(dim, number, seed):
-    row = RandomTable(seed, dim, 0.1).rows(np.array([number]))
-    assert row.shape == (1, dim)
-    assert np.isfinite(row).all()
-
-
 @pytest.mark.parametrize("special", [None, True])
 def test_re_is_the_weighted_mean(tokenizer_only, bert_model, reference, special):
     model = reference(bert_model)
@@ -237,44 +204,6 @@ def test_einsum_gets_no_empty_text(tokenizer_only, monkeypatch):
 
     monkeypatch.setattr(np, "einsum", checked)
     assert not raw(tokenizer_only, ["", "fox", ""], extractor="re")[[0, 2]].any()
-
-
-def test_re_does_not_depend_on_the_corpus(tokenizer_only):
-    np.testing.assert_array_equal(
-        raw(tokenizer_only, TEXTS, ["fox"], extractor="re"), raw(tokenizer_only, TEXTS, TEXTS, extractor="re")
-    )
-
-
-def test_re_in_another_process_and_without_a_framework(tokenizer_only, tmp_path):
-    code = (
-        "import sys, json, numpy as np; from ragembed import Embedder\n"
-        "texts = json.loads(sys.argv[2])\n"
-        "embedder = Embedder.from_preset('re', model=sys.argv[1]).fit(texts)\n"
-        "np.save(sys.argv[3], np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)]))"
-    )
-    modules = loaded_modules(code, tokenizer_only, json.dumps(TEXTS), tmp_path / "vectors.npy")
-    assert "ragembed" in modules
-    assert set(HEAVY).isdisjoint(modules)
-    embedder = Embedder.from_preset("re", model=str(tokenizer_only)).fit(TEXTS)
-    here = np.stack([embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)])
-    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-6)
-
-
-def test_loaded_avg_embedder_needs_no_framework(bert_model, tmp_path):
-    changes = {"model": str(bert_model), "dtype": "float32"}
-    embedder = Embedder.from_preset("avg", **changes).fit(TEXTS)
-    embedder.save(tmp_path / "saved")
-    code = (
-        "import sys, json, numpy as np; from ragembed import Embedder\n"
-        "texts = json.loads(sys.argv[2])\n"
-        "embedder = Embedder.load(sys.argv[1])\n"
-        "np.save(sys.argv[3], np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)]))"
-    )
-    modules = loaded_modules(code, tmp_path / "saved", json.dumps([*TEXTS, *UNSEEN]), tmp_path / "vectors.npy")
-    assert set(HEAVY).isdisjoint(modules)
-    texts = [*TEXTS, *UNSEEN]
-    here = np.stack([embedder.encode_documents(texts), embedder.encode_queries(texts)])
-    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), here, atol=1e-5)
 
 
 def test_folder_without_a_tokenizer(tmp_path):

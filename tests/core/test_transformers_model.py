@@ -105,18 +105,6 @@ def test_batch_is_split_to_the_available_memory(whole, number, share):
     assert max(tried) <= max(1, share * number)
 
 
-def test_more_layers_and_longer_windows_take_more_memory(whole):
-    last, several, some = (whole._row_bytes(9, layers) for layers in ((2,), (1, 2), (-1, 2)))
-    assert last < several
-    assert last == some
-    assert whole._row_bytes(18, (2,)) > 2 * last
-
-
-@pytest.mark.parametrize("layers", [(2,), (0, 1, 2)])
-def test_window_takes_at_least_its_hidden_states(whole, layers):
-    assert whole._row_bytes(9, layers) >= len(layers) * 9 * whole.dim * 4
-
-
 def test_memory_budget_is_most_of_the_free_gpu_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 1000, 10_000))
     assert _memory_budget(torch.device("cuda:3")) == 2400

@@ -126,10 +126,3 @@ def test_weights_are_finite_and_not_negative(texts, spec):
     assert table.dtype == np.float32
     assert np.isfinite(table).all()
     assert (table >= 0).all()
-
-
-@pytest.mark.parametrize("spec", ["idf", "sif", "usif"])
-def test_rarer_tokens_have_larger_weights(spec):
-    table = made(spec).table(STATISTICS)
-    assert (np.diff(table) >= 0).all()
-    assert table[0] < table[2]

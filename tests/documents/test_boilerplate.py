@@ -3,7 +3,6 @@
 import random
 from hashlib import blake2b
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,21 +96,9 @@ def test_rule_between_removed_lines_is_kept():
     assert stripped(pages[0], pages, "markdown") == f"{sentence(random.Random(0), 30)}\n---"
 
 
-def test_paragraphs_repeated_in_a_third_of_pages_are_kept():
-    draw = random.Random(7)
-    paragraph = sentence(draw, 25)
-    pages = [sentence(draw, 40) + (f"\n\n{paragraph}" if i % 3 == 0 else "") for i in range(30)]
-    assert find(compared(pages, "markdown")) == {}
-
-
 def test_boilerplate_needs_five_files():
     assert find(compared(source_files(count=4), "source")) == {}
     assert len(find(compared(source_files(count=5), "source"))["source"]) == 3
-
-
-def test_copies_of_a_file_count_once():
-    files = compared(source_files(count=4), "source")
-    assert find(files * 5) == {}
 
 
 def test_versions_of_one_text_are_not_boilerplate():
@@ -156,11 +143,6 @@ def test_chunk_of_only_boilerplate_has_empty_searched_text():
     assert stripped(f"{LICENCE}\n}}", files, "source") == ""
 
 
-def test_text_without_boilerplate_is_searched_completely():
-    files = source_files()
-    assert stripped("import os", files, "source") is None
-
-
 def test_copyright_years_are_ignored_but_not_other_numbers():
     licences = [f"# Copyright {2000 + i} The Wing Authors and others\n# of them\n\nx = {i}" for i in range(6)]
     assert stripped(licences[2], licences, "source") == "x = 2"
@@ -172,12 +154,6 @@ def test_copyright_signs_are_recognised():
     for sign in ("©", "(c)", "(C)"):
         files = [f"# {sign} {2000 + i} The Wing Authors and others\n\nx = {i}" for i in range(6)]
         assert stripped(files[2], files, "source") == "x = 2"
-
-
-def test_counts_are_numbers_of_files():
-    files = source_files(count=20) + [text.removeprefix(LICENCE) for text in source_files(count=20)]
-    found = find(compared(files, "source"))
-    assert sorted(found["source"].values()) == [20, 20, 20]
 
 
 def test_stripper_records_removed_lines():
@@ -255,9 +231,3 @@ def key_of(text):
 
 def hash_of(text):
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 10
-
-
-def test_hash_is_never_a_size():
-    keys = line_keys([WORDS[i % len(WORDS)] * (i + 1) for i in range(300)], "text")
-    assert (keys > 1023).all()
-    assert ((keys & np.uint64(1023)) >= 1).all()

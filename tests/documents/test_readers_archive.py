@@ -147,10 +147,10 @@ def test_broken_members_are_reported_and_the_others_are_read() -> None:
 
 
 def test_members_with_the_same_problem_give_one_warning() -> None:
-    files = {f"{number}.pdf": b"%PDF-1.4 nonsense" for number in range(30)}
+    files = {f"{number}.pdf": b"%PDF-1.4 nonsense" for number in range(4)}
     documents, warnings = parsed("a.zip", zipped({"a.txt": b"Words.", **files}))
     assert len(documents) == 1
-    assert [warning.partition(":")[0] for warning in warnings] == ["30 members are not read (0.pdf, 1.pdf, 2.pdf, …)"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["4 members are not read (0.pdf, 1.pdf, 2.pdf, …)"]
 
 
 def test_names_outside_the_archive_links_and_devices_are_not_read() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import READERS, definitions, read, reader_for
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
+from ragembed.documents.readers.structure import HeadingPath, well_formed
 from ragembed.errors import DocumentError
 
 
@@ -223,16 +223,6 @@ def test_heading_path_drops_repetitions() -> None:
     assert path.enter(2, "A") == ("A",)
     assert path.enter(3, "B") == ("A", "B")
     assert path.enter(2, "C") == ("A", "C")
-
-
-def test_text_builder_places_of_blank_lines() -> None:
-    builder = TextBuilder()
-    builder.add([("", 1), ("a ", 2), ("", 3), ("b", 4), (" ", 5)], last_place=7)
-    builder.add([("", 8)])
-    builder.add_text("c", 9)
-    assert builder.text == "a\n\nb\n\nc\n"
-    assert builder.places == [2, 3, 4, 7, 9, 9]
-    assert [(block.start, block.end) for block in builder.blocks] == [(0, 4), (6, 7)]
 
 
 def test_well_formed_joins_pairs_and_replaces_lone_surrogates() -> None:

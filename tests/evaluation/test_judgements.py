@@ -212,13 +212,3 @@ def test_documents_beside_judged_queries(beir, tmp_path):
 def test_collection_error_names_file_and_line(beir, changes, message):
     with pytest.raises(ConfigError, match=message):
         read_beir(beir(**changes))
-
-
-@pytest.mark.parametrize(
-    ("name", "documents", "queries", "judged"), [("cran", 1400, 225, 1612), ("npl", 11426, 93, 2083)]
-)
-def test_real_collections(collections, name, documents, queries, judged):
-    read = read_beir(collections / "retrieval" / name)
-    assert len(read.documents) == documents
-    assert len(read.queries) == queries
-    assert sum(map(len, read.relevance.values())) == judged

@@ -22,10 +22,6 @@ def loaded(code):
 PACKAGES = (ragembed.evaluation, ragembed.papers, ragembed.papers.training)
 
 
-def test_import_is_light():
-    assert loaded("import ragembed.evaluation, ragembed.papers.training").isdisjoint(HEAVY)
-
-
 def test_retrieval_and_readers_need_only_numpy():
     code = "from ragembed.evaluation import paired_bootstrap, read_beir, score_rankings, search"
     assert loaded(code) & HEAVY == {"numpy"}

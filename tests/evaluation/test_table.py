@@ -96,13 +96,6 @@ def test_columns_show_settings_that_differ(results, expected):
     assert columns(results) == expected
 
 
-def test_columns_without_an_axis():
-    results = [result(1, layers=layers, template=t) for layers in ("1", "2") for t in ("t0", "t4")]
-    assert columns(results, ("layers",)) == ["minilm t0", "minilm t4"] * 2
-    mixes = [result(1, extractor=f"bert+avg:w={w}") for w in (0, 1)]
-    assert columns(mixes, ("extractor",)) == ["minilm"] * 2
-
-
 def test_csv_has_settings_scores_and_differences():
     difference = {"difference": -1.5, "low": -2.0, "high": -1.0, "p_value": 0.25}
     results = [

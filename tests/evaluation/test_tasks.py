@@ -24,13 +24,6 @@ def by_loop(queries, documents, k):
     return [[line[row] for row in found] for line, found in zip(scores, rows, strict=True)], rows
 
 
-def test_by_hand():
-    scores, rows = search([[1.0, 0.0], [0.0, 2.0]], [[1.0, 5.0], [3.0, 1.0], [2.0, 2.0]], k=2)
-    assert rows.tolist() == [[1, 2], [0, 2]]
-    assert scores.tolist() == [[3.0, 2.0], [10.0, 4.0]]
-    assert rows.dtype == np.int64
-
-
 @given(
     queries=npst.arrays(np.float32, st.tuples(st.integers(1, 4), st.just(3)), elements=SMALL),
     documents=npst.arrays(np.float32, st.tuples(st.integers(1, 25), st.just(3)), elements=SMALL),

@@ -217,11 +217,8 @@ async def test_several_stores_are_named(client, store, tmp_path, caplog):
         ("/v1/search", {"q": " "}, "the argument 'q' of search is ' ': expected text with 1 to 4,000 characters"),
         ("/v1/search", {"q": "a", "k": "0"}, "the argument 'k' of search is 0: expected an integer from 1 to 100"),
         ("/v1/search", {"q": "a", "k": "ten"}, "is 'ten': expected an integer from 1 to 100"),
-        ("/v1/search", {"q": "a", "k": "9" * 400}, "expected an integer from 1 to 100"),
         ("/v1/search", {"q": "a", "dedupe": "maybe"}, "is 'maybe': expected true or false"),
-        ("/v1/search", {"q": "a", "mode": "fuzzy"}, "expected one of hybrid, dense, lexical"),
         ("/v1/search", {"q": "a", "rerank": "/tmp/model"}, "unknown argument 'rerank' of search"),
-        ("/v1/search", {"q": "a", "where": "ext ="}, "ext ="),
         ("/v1/search", {"q": "a", "where": "(" * 3000}, "more than 100 levels"),
         ("/v1/search", {"q": "a", "facets": "a,b,c,d,e,f,g,h,i,j,k"}, "facets has 11 names: expected at most 10"),
         ("/v1/search", {"q": ["a", "b"]}, "the argument 'q' is given twice"),
@@ -320,11 +317,6 @@ async def test_a_wrong_embedding_request_is_one_sentence(client, body, status, m
     text = await send(client(), "POST", "/v1/embeddings", status, **{"model": "docs", **body})
     assert message in text
     assert "\n" not in text
-
-
-async def test_models_are_the_stores(client):
-    listed = await get(client(), "/v1/models")
-    assert [each["id"] for each in listed["data"]] == ["docs", "docs:document", "docs:query"]
 
 
 @pytest.mark.parametrize("name", ["docs", "docs:document", "docs:query", "docs%3Aquery"])

@@ -296,14 +296,6 @@ def server(_documents, tmp_path_factory):
         yield running, folder
 
 
-def test_models_load_before_the_first_search(server):
-    running, _ = server
-    deadline = time.monotonic() + 60
-    while httpx.get(f"{running.url}/readyz").status_code != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_the_openai_client_gets_the_vectors_of_the_embedder(server):
     openai = pytest.importorskip("openai")
     running, folder = server

@@ -139,7 +139,7 @@ def test_a_line_that_is_no_message_is_answered(stdio, line):
 
 
 def test_answers_that_nobody_reads_yet_do_not_stop_the_server_from_reading(stdio):
-    for _ in range(5000):
+    for _ in range(2000):  # more answers than a pipe holds
         stdio.send(b"{oops")
     assert stdio.ask("ping")["result"] == {}
 
@@ -171,7 +171,7 @@ def test_compressed_and_large_bodies_are_refused_with_the_reason(served, place):
 # Revisions of the protocol
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS[-1:])  # over HTTP, below, all of them
 def test_older_clients_shake_hands(folder, version):
     hello, listed = talk(folder, [initialize(version), message("notifications/initialized"), message("tools/list", 1)])
     assert (hello["id"], hello["result"]["protocolVersion"]) == (0, version)

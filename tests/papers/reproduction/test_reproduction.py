@@ -43,7 +43,19 @@ ONLY = {("stankevicius2024", "figure 3"): ("stsb",), ("stankevicius2024", "table
 ONLY |= {("defsent-plus", "table 4"): ("sst2",)}
 """Collections and columns to which the slower ones are restricted."""
 FIGURE_1 = ("stankevicius2024", "figure 1")
-ALL = [(paper, name) for paper in PAPERS for name in items(paper)]
+QUICK = {
+    "stankevicius2024": ("table 2", "table A1", "table A7", "figure 1", "figure A1", "figure A2"),
+    "sbert-wk": ("figure 1", "figure 3", "table I", "table VII"),
+    "defsent-plus": ("table 1", "table 3", "table 5", "table 6", "table 8"),
+}
+"""One table or figure of each kind; the others, which take seconds each, are left to make test-slow."""
+ALL = [
+    pytest.param(
+        paper, name, marks=() if name in QUICK[paper] else pytest.mark.slow, id=f"{paper}-{name}".replace(" ", "-")
+    )
+    for paper in PAPERS
+    for name in items(paper)
+]
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +87,7 @@ def drawn(monkeypatch):
     return figures
 
 
-@pytest.mark.parametrize(("paper", "name"), ALL, ids=[f"{paper}-{name}".replace(" ", "-") for paper, name in ALL])
+@pytest.mark.parametrize(("paper", "name"), ALL)
 def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch, request):
     pytest.importorskip("matplotlib")
     drawn = request.getfixturevalue("drawn")
@@ -139,7 +151,6 @@ def test_learning_rates_equal_the_printed_ones(inputs):
     ("table", "family", "statistic"),
     [
         ("table 2", "BERT-base", "mean of the runs"),
-        ("table 3", "simcse-BERT-base", "best run"),
         ("table 6", "BERT-base", "best run"),
         ("table 6", "simcse-BERT-base", "mean of the runs"),
     ],
@@ -157,6 +168,7 @@ def test_statistic_of_trained_rows(table, family, statistic, inputs, monkeypatch
     assert all(f": {statistic}, pooling mean" in note for note in run.notes)
 
 
+@pytest.mark.slow  # it trains two models
 def test_training_belongs_to_its_inputs(inputs, collections, six_blocks, tmp_path):
     """A training with other sentence pairs is another one; the pairs of a folder of SentEval are measured too."""
     data, folder = tmp_path / "data", tmp_path / "data" / "STS" / "STSBenchmark"

@@ -58,10 +58,6 @@ def test_runs_equal_scikit_learn_with_the_first_seeds():
     assert score.accuracy == pytest.approx(np.mean(expected))
 
 
-def test_equal_vectors_make_one_cluster():
-    assert clustering_accuracy(np.ones((6, 2)), [0, 0, 0, 1, 1, 2], runs=1).accuracy == pytest.approx(50.0)
-
-
 @pytest.mark.parametrize(
     ("vectors", "labels", "runs", "message"),
     [

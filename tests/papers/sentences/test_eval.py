@@ -3,12 +3,7 @@
 import csv
 import io
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -83,17 +78,6 @@ def test_clustering_and_classification_as_json(pairs, in_folder, evaluate):
     assert (found["pairs"], found["runs"]) == (24, 2)
 
 
-def test_isotropy_as_json(pairs, in_folder, evaluate):
-    found = json.loads(evaluate("isotropy", pairs, "--json").stdout)
-    assert 0 < found["iso_score"] < 1
-    assert found["uniformity"] < 0 < found["alignment"]
-    lines = in_folder / "lines.txt"
-    lines.write_text("\n".join(sentences(9)))
-    found = json.loads(evaluate("isotropy", lines, "--json").stdout)
-    assert found["vectors"] == 9
-    assert "alignment" not in found
-
-
 def test_positive_score_of_alignment(pairs, evaluate):
     lines = evaluate("isotropy", pairs, "--positive-score", "4").stdout.splitlines()
     assert lines[-1] == "pairs: alignment of 8 pairs with a score of 4 or more"
@@ -141,30 +125,6 @@ def test_failed_grid_keeps_its_results(pairs, in_folder, evaluate, monkeypatch):
     assert len(result.stdout.splitlines()[3].split("  ")) > 3
     assert "note: the evaluation failed: these are the results so far" in result.stderr
     assert "no memory left" in result.stderr.splitlines()[-1]
-
-
-def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
-    other = write_pairs(in_folder / "more.tsv", 12)
-    grid = ("sts", pairs, other, "--weighting", "idf", "--weighting", "uniform", "--preset", "bert")
-    output = json.loads(evaluate(*grid, "--json").stdout)
-    assert (output["schema_version"], output["task"], len(output["results"])) == (1, "sts", 4)
-    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in output["results"]] == [
-        ("pairs", "idf", 24),
-        ("pairs", "uniform", 24),
-        ("more", "idf", 12),
-        ("more", "uniform", 12),
-    ]
-    lines = [json.loads(line) for line in evaluate(*grid, "--format", "jsonl").stdout.splitlines()]
-    assert [{"schema_version": 1, **one} for one in output["results"]] == lines
-
-
-def test_each_layer(pairs, in_folder, evaluate, cli, tiny_model):
-    found = json.loads(evaluate("sts", pairs, "--layers", "each", "--layers", "1", "--json").stdout)
-    assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
-    assert evaluate("sts", pairs, "--layers", "each").stdout.splitlines()[2].split("  ")[-1] == "minilm 2"
-    (in_folder / "mine.toml").write_text(f'model = "{tiny_model}"\n')
-    named = cli("papers", "eval", "sts", pairs, "--config", "mine.toml", "--layers", "each", "--json").stdout
-    assert [one["config"]["layers"] for one in json.loads(named)["results"]] == ["-1", "0", "1", "2"]
 
 
 # Options
@@ -236,25 +196,3 @@ def test_results_are_printed_if_the_plot_fails(pairs, evaluate, monkeypatch):
 
 
 # Interruption
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send")
-def test_interrupted_process_prints_no_traceback(in_folder, tiny_model):
-    write_pairs(in_folder / "pairs.tsv", 40_000)
-    start = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "import ragembed.evaluation.encoding as e;"
-        "fit = e.fit_extractors; e.fit_extractors = lambda *a: (print('started', flush=True), fit(*a));"
-        "from ragembed.cli import main; main()"
-    )
-    options = ("papers", "eval", "sts", "pairs.tsv", "--model", str(tiny_model), "--layers", "each")
-    command = [sys.executable, "-c", start, *options]
-    process = subprocess.Popen(command, cwd=in_folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "started\n"
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    printed, output = process.communicate(timeout=600)
-    assert process.returncode == 130, output
-    assert printed == ""
-    assert output.splitlines()[-1] == "interrupted"
-    assert "Traceback" not in output

@@ -11,7 +11,6 @@ from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.evaluation.table import Result
 from ragembed.papers.sentences import plots
 from ragembed.papers.sentences.plots import check_plot, plot
-from tests.drawn import require_readable
 
 
 def result(value, name="minilm", collection="years", **changes):
@@ -58,12 +57,6 @@ def test_by_layer(draw):
     assert figure.axes[0].get_xlabel() == "layer"
     assert figure.axes[0].get_ylabel() == "spearman"
     assert figure.get_suptitle() == "years"
-
-
-def test_plot_by_w_includes_transformer_and_avg(draw):
-    extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
-    figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
-    assert lines(figure) == {"minilm: auto": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
 def test_by_w_and_layer(draw):
@@ -123,18 +116,6 @@ def test_undefined_scores_are_not_drawn(draw):
     assert [bar.get_width() for bar in bars(figure)[0]] == [2]
 
 
-def test_labels_of_heat_maps_do_not_overlap(draw):
-    layers = [*map(str, range(-1, 13)), "first+last", "0+1+2+12"]
-    weights = [-1.0 + i / 4 for i in range(11)]
-    results = [result(1, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for w in weights for at in layers]
-    require_readable(draw(results))
-
-
-def test_dollar_signs_are_not_formulas(draw):
-    results = [result(value, collection="a$b$^", template=f"[X] costs ${value}$_ [M]") for value in (1, 2)]
-    assert draw(results).get_suptitle() == r"a\$b\$^"
-
-
 @pytest.mark.parametrize(
     ("results", "message"),
     [
@@ -162,16 +143,6 @@ def test_unwritable_file_is_detected_before_evaluation(tmp_path):
         for call in (check_plot, plot):
             with pytest.raises(ConfigError, match=f"the plot .* cannot be written: {reason}"):
                 call(results, file)
-
-
-def test_check_plot_changes_no_file(tmp_path):
-    pytest.importorskip("matplotlib")
-    results, file = [result(1), result(2, weighting="idf")], tmp_path / "plot.png"
-    check_plot(results, file)
-    assert not file.exists()
-    file.write_bytes(b"kept")
-    check_plot(results, file)
-    assert file.read_bytes() == b"kept"
 
 
 def test_without_matplotlib(monkeypatch, tmp_path):

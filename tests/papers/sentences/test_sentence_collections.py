@@ -50,20 +50,3 @@ def test_table_error_names_line(table, content, message):
     with pytest.raises(ConfigError, match=message) as raised:
         read_sentence_pairs(path)
     assert str(path) in str(raised.value)
-
-
-@pytest.mark.parametrize(("name", "pairs"), [("sts12", 2358), ("sts13", 1500), ("sts14", 3750)])
-def test_real_sentence_pairs(collections, name, pairs):
-    read = read_sentence_pairs(collections / "sts" / f"{name}.tsv")
-    assert len(read.scores) == len(read.sentences1) == len(read.sentences2) == pairs
-    assert min(read.scores) >= 0.0
-    assert max(read.scores) <= 5.0
-
-
-@pytest.mark.parametrize(
-    ("name", "texts", "labels"), [("agnews", 8000, 4), ("searchsnippets", 12340, 8), ("stackoverflow", 20000, 20)]
-)
-def test_real_labelled_texts(collections, name, texts, labels):
-    read = read_labelled_texts(collections / "clustering" / f"{name}.tsv")
-    assert len(read.texts) == len(read.labels) == texts
-    assert len(set(read.labels)) == labels

@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.tasks import evaluate
-from ragembed.papers import LabelledTexts, SentencePairs
+from ragembed.papers import SentencePairs
 from ragembed.papers.sentences.sentence_tasks import (
     READERS,
-    ClusteringTask,
     IsotropyTask,
     StsTask,
-    read_isotropy,
 )
 from tests.papers.sentences.conftest import at_angles
 
@@ -67,58 +64,6 @@ def test_undefined_measure_does_not_stop_the_other_configurations(tiny_config):
     assert first.undefined is None is last.undefined
     assert constant.scores == {"spearman": None, "undefined": constant.undefined}
     assert constant.undefined == "all 3 predictions are equal: their correlation is not defined"
-
-
-class Phases:
-    """Keep the phases of an evaluation, each with its unit, its total and the units reported."""
-
-    def __init__(self):
-        self.phases = []
-
-    def start(self, phase, unit, total):
-        self.phases.append([phase, unit, total, 0])
-
-    def advance(self, count):
-        self.phases[-1][3] += count
-
-    def finish(self):
-        pass
-
-
-def test_progress_counts_texts_configurations_and_runs(tiny_config, tmp_path):
-    configs = [tiny_config.replace(weighting=one, query_fit="shared") for one in ("uniform", "idf")]
-    progress = Phases()
-    list(evaluate(StsTask("years", PAIRS), [*configs, EmbedderConfig.from_preset("re")], progress=progress))
-    texts = progress.phases[:2]
-    assert texts == [["years: fitting", "texts", 6, 6], ["years: encoding", "texts", 12, 12]]
-    assert progress.phases[-1] == ["years: measuring", "configurations", 3, 3]
-    labelled = LabelledTexts(("cat", "dog", "red", "wing"), ("x", "y", "x", "y"))
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("red dog\ncat\n")
-    progress = Phases()
-    other = configs[1].replace(weighting_corpus=str(corpus), postprocess=("zscore",), postprocess_corpus=str(corpus))
-    list(evaluate(ClusteringTask("topics", labelled, runs=3), [configs[0], other], progress=progress))
-    assert progress.phases == [
-        ["topics: fitting", "texts", 6, 6],
-        ["topics: encoding", "texts", 4, 4],
-        ["topics: encoding", "texts", 0, 0],
-        ["topics: encoding", "texts", 2, 2],
-        ["topics: measuring", "k-means runs", 6, 6],
-    ]
-
-
-def test_queries_are_encoded_only_if_measured(tiny_config, monkeypatch):
-    encoded = []
-
-    def encode(configs, documents, queries, *_):
-        encoded.append(list(queries))
-        return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
-
-    monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
-    one, two = tiny_config.replace(query_fit="shared"), tiny_config.replace(query_fit="separate")
-    list(evaluate(StsTask("years", PAIRS), [one]))
-    list(evaluate(StsTask("years", PAIRS), [one, two]))
-    assert encoded == [[], ["d", "e", "f"]]
 
 
 def beir(folder: Path, judged: str | None = "q1\td1\t1") -> Path:
@@ -176,15 +121,6 @@ def test_folder_or_missing_file_is_an_error(task, tmp_path):
     }.get(task, "has the files of no known collection: expected one of ")
     with pytest.raises(ConfigError, match=re.escape(folder)):
         READERS[task](tmp_path)
-
-
-def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):
-    folder = beir(tmp_path / "wings")
-    monkeypatch.chdir(folder)
-    assert read_isotropy(Path()).name == "wings"
-    (tmp_path / "years.tsv").write_text(PAIRS_HEADER + "1\ta\tb\n5\tc\td\n")
-    for task in ("sts", "isotropy"):
-        assert READERS[task](tmp_path / "years.tsv").name == "years"
 
 
 def test_isotropy_reads_every_kind_of_collection(tmp_path):

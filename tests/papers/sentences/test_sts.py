@@ -35,22 +35,6 @@ def test_float16_and_tiny_vectors_keep_their_cosines():
     )
 
 
-def test_spearman_with_ties_by_hand():
-    """The ranks of the cosines are 4 3 2 1, and those of the scores 3.5 3.5 2 1.
-
-    The products of the deviations 1.5 .5 -.5 -1.5 and 1 1 -.5 -1.5 sum to 4.5, and their squares to 5 and 4.5.
-    """
-    first, second = between([10, 30, 60, 80])
-    assert spearman(first, second, [5.0, 5.0, 3.0, 0.0]) == pytest.approx(100.0 * 4.5 / np.sqrt(5.0 * 4.5))
-
-
-def test_pearson_by_hand():
-    """Cosines 1 .5 0 and scores 0 1 0: the deviations .5 0 -.5 and -1 2 -1 (thirds) have the product 0."""
-    first, second = between([0, 60, 90])
-    assert pearson(first, second, [0, 1, 0]) == pytest.approx(0.0, abs=1e-9)
-    assert pearson(first, second, [2.0, 1.0, 0.0]) == pytest.approx(100.0)
-
-
 @given(first=VECTORS, second=VECTORS, scores=SCORES)
 def test_correlations_equal_scipy(first, second, scores):
     similarities = cosines(first, second)

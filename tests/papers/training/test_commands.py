@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from ragembed import progress
-
 
 @pytest.fixture
 def train(cli, glossary, bert, tmp_path):
@@ -46,13 +44,6 @@ def test_json_is_the_report(train, out):
     ]
 
 
-def test_head_from_and_single_words(train, out, bert):
-    train("--head-from", bert, "--single-words", "--steps", 1, "--ica", "none", "-q")
-    written = json.loads((out / "training.json").read_text())
-    assert written["head_from"] == str(bert)
-    assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
-
-
 def test_settings_of_the_optimizer(train, out):
     train(
         *("--steps", 1, "--ica", "none", "--weight-decay", 0.1, "--eps", 1e-8, "--betas", 0.8, 0.9),
@@ -88,17 +79,6 @@ def test_errors_are_one_line(train, cli, tmp_path):
     assert "Traceback" not in errors
 
 
-def test_trained_folder_indexes_and_queries(train, cli, out, tmp_path):
-    train("--steps", 1, "--ica", "none", "-q")
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "a.md").write_text("# Locks\n\nthe writer holds the lock of the store\n")
-    (docs / "b.md").write_text("# Birds\n\na bird flies and a fish swims\n")
-    cli("index", docs, "--store", tmp_path / "store", "--model", out, "--pooling", "cls", "-q")
-    found = json.loads(cli("query", "the lock of the writer", "--store", tmp_path / "store", "--json").stdout)
-    assert found["results"][0]["path"].endswith("a.md")
-
-
 def test_reverse_dictionary(train, cli, out):
     train("--steps", 1, "--ica", "none", "-q")
     lines = cli("papers", "reverse-dictionary", out, "a red bird", "-k", 3, "--device", "cpu").stdout.splitlines()
@@ -114,18 +94,3 @@ def test_reverse_dictionary(train, cli, out):
     assert {name: measured[name] for name in report} == pytest.approx(report)
     assert cli("papers", "reverse-dictionary", out, "--evaluate", out / "held-out.jsonl").stdout.startswith("top-1 ")
     assert "give either TEXT or --evaluate" in cli("papers", "reverse-dictionary", out, exit_code=2).stderr
-
-
-def test_progress_shows_the_loss(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    shown = progress.StderrProgress()
-    shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
-    now[0] = 20.0
-    shown.advance(50, "loss 4.210")
-    shown.note("two\nlines")
-    errors = capsys.readouterr().err.splitlines()
-    assert errors == [
-        "step 1 of 3, run 1 of 10: 50 of 100 definitions (50 %), 2.5/s, 20 s left, loss 4.210",
-        "note: two lines",
-    ]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, DictionaryError
-from ragembed.papers.training.dictionary import Dictionary, Sense, merge, read_dictionaries, statistics
+from ragembed.papers.training.dictionary import Dictionary, Sense, merge, read_dictionaries
 
 
 def as_dict(*paths):
@@ -288,19 +288,3 @@ def test_markdown_glossaries(tmp_path):
     assert as_dict(written(tmp_path / "glossary.md", GLOSSARY)) == expected
     written(tmp_path / "other.md", "# No glossary\n")
     assert as_dict(tmp_path) == expected
-
-
-def test_statistics_as_table_1():
-    dictionary = Dictionary(("a", "b"), (("one", "two"), ("three",)))
-    assert statistics(dictionary, [5, 9, 6]) == {
-        "definitions": 3,
-        "entries": 2,
-        "max_length": 9,
-        "median_length": 6.0,
-    }
-
-
-def test_fingerprint_distinguishes_dictionaries():
-    one, other = Dictionary(("a", "b"), (("c",), ("d",))), Dictionary(("a", "b"), (("d",), ("c",)))
-    assert one.fingerprint != other.fingerprint
-    assert one.fingerprint == Dictionary(("a", "b"), (("c",), ("d",))).fingerprint

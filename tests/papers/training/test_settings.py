@@ -89,35 +89,7 @@ def test_weight_decay_is_decoupled():
     torch.testing.assert_close(module.weight.detach(), before * (1 - 0.1 * 0.5))
 
 
-def test_optimizer_state_is_restored():
-    def make():
-        torch.manual_seed(0)
-        module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-        return module, Optimizer(module, 0.1, OptimizerSettings())
-
-    def step(module, optimizer, batch):
-        module(torch.full((2, 3), batch + 1.0)).sum().backward()
-        optimizer.step(batch, 4)
-
-    straight, interrupted, resumed = make(), make(), make()
-    for batch in range(4):
-        step(*straight, batch)
-        if batch < 2:
-            step(*interrupted, batch)
-    resumed[1].restore({name: each.clone() for name, each in interrupted[1].tensors().items()})
-    for batch in (2, 3):
-        step(*resumed, batch)
-    for one, other in zip(straight[0].parameters(), resumed[0].parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 STEP = StepSettings("cls", "amp", 1e-5)
-
-
-def test_default_batch_size():
-    settings = TrainingSettings((STEP,))
-    assert (settings.batch_of(331_472), settings.batch_of(122_209)) == (32, 16)
-    assert TrainingSettings((STEP,), batch_size=7).batch_of(331_472) == 7
 
 
 @pytest.mark.parametrize(
@@ -147,14 +119,6 @@ def test_default_batch_size():
 def test_invalid_settings_are_rejected(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-def test_bert_base_has_three_steps_and_ica_in_the_last():
-    assert RECIPES["bert-base"].steps() == (
-        StepSettings("cls", "amp", 5e-5),
-        StepSettings("cls", "amp", 4e-5),
-        StepSettings("cls", "amp", 3e-5, "unit-variance"),
-    )
 
 
 def test_given_values_replace_the_recipe():
