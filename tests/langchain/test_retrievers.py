@@ -14,8 +14,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStoreRetriever
 from pydantic import ValidationError
 
-from ragembed import Store
-from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+from ragembed.langchain import RagRetriever, RagVectorStore
 
 from .fakes import Angles, ids
 
@@ -305,25 +304,3 @@ def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
     assert seen.ended == [["d9"], ["d9"]]
     assert len(seen.retrievers) == 4
     assert [("'n'" in error) for error in seen.errors] == [True, True]
-
-
-def test_relevance_of_hybrid_search(tmp_path: Path, unfitted: RagEmbeddings) -> None:
-    texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
-    with RagVectorStore.from_texts(texts[:19], unfitted, path=tmp_path / "store") as store:
-        with pytest.warns(UserWarning, match="fitted for 20 chunks or more, and the store has 19"):
-            store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
-        store.add_texts(texts[19:])  # from 20 chunks on, the relevance is fitted
-        with Store.open(tmp_path / "store") as opened:
-            expected = {hit.id: hit.relevance for hit in opened.search("zebra number 3", 8)}
-        found = store.similarity_search_with_relevance_scores("zebra number 3", k=8, search_type="hybrid")
-        assert {document.id: relevance for document, relevance in found} == expected
-        least = sorted(expected.values())[4]
-        kept = store.similarity_search_with_relevance_scores(
-            "zebra number 3", k=8, search_type="hybrid", score_threshold=least
-        )
-        assert {document.id for document, _ in kept} == {each for each, value in expected.items() if value >= least}
-        retriever = RagRetriever(vectorstore=store, k=8, min_relevance=least)
-        assert ids(retriever.invoke("zebra number 3")) == [document.id for document, _ in kept]
-        assert len(retriever.invoke("zebra number 3", min_relevance=0.0)) == 8
-        with pytest.raises(ValidationError, match="min_relevance cannot be combined: use 'hybrid'"):
-            RagRetriever(vectorstore=store, search_type="dense", min_relevance=0.5)

@@ -112,34 +112,6 @@ def test_filters_compare_by_type(store: RagVectorStore, condition: Any, expected
     assert sorted(ids(found)) == list(expected)
 
 
-@pytest.mark.parametrize("written", [DAY, DAY.astimezone(timezone.utc), "2024-05-01T08:00Z", "2024-05-01 10:00+02"])
-def test_datetimes_select_iso_texts_of_the_same_moment(written: Any) -> None:
-    texts = ["2024-05-01T07:59:59.9Z", "2024-05-01T10:00:00+0200", "2024-05-01T08:00:00.001Z", "2024-05"]
-    with RagVectorStore(FAKE) as store:
-        store.add_texts(texts, [{"at": text} for text in texts], ids=list("0123"))
-        for operator, expected in {
-            "$eq": "1",
-            "$ne": "023",
-            "$lt": "03",
-            "$lte": "013",
-            "$gt": "2",
-            "$gte": "12",
-        }.items():
-            found = store.similarity_search("text", k=9, filter={"at": {operator: written}})
-            assert sorted(ids(found)) == list(expected), operator
-        assert ids(store.similarity_search("text", filter={"at": {"$in": [written]}})) == ["1"]
-        assert store.delete(filter={"$not": {"at": {"$nin": [written]}}}) == 1
-
-
-def test_first_and_last_moments_of_the_calendar_can_be_compared() -> None:
-    first, last = datetime.min.replace(tzinfo=ZONE), datetime.max.replace(tzinfo=timezone(-timedelta(hours=2)))
-    with RagVectorStore(FAKE) as store:
-        store.add_texts(["a", "b"], [{"at": first}, {"at": last}], ids=["first", "last"])
-        assert ids(store.similarity_search("a", filter={"at": {"$lt": "0001-01-01"}})) == ["first"]
-        assert ids(store.similarity_search("a", filter={"at": {"$gt": datetime.max}})) == ["last"]
-        assert ids(store.similarity_search("a", filter={"at": last})) == ["last"]
-
-
 def test_texts_of_times_order_like_the_times() -> None:
     steps = [0, 1, 999_999, 1_000_000, 86_400_000_000, 10**15]
     for zone in (None, timezone.utc, ZONE):
