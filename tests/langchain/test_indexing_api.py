@@ -98,12 +98,6 @@ async def test_asynchronous_runs_count_alike(store: RagVectorStore) -> None:
         assert held(store) == of(documents)
 
 
-def test_without_cleanup_nothing_is_deleted(run: Run, store: RagVectorStore) -> None:
-    run(FIRST, cleanup=None)
-    assert run(pages(a=[3]), cleanup=None) == (1, 0, 0, 0)
-    assert held(store) == of([*FIRST, page("a", 3)])
-
-
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
 def test_changed_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     run(FIRST, cleanup=cleanup)
@@ -123,27 +117,6 @@ def test_changed_contents_of_all_sources(run: Run, store: RagVectorStore) -> Non
     assert len(store) == 0
     assert run(FIRST, cleanup="full", batch_size=1) == (4, 0, 0, 0)
     assert held(store) == of(FIRST)
-
-
-@pytest.mark.parametrize("cleanup", CLEANUPS)
-def test_lost_records(run: Run, store: RagVectorStore, cleanup: Any) -> None:
-    run(FIRST, cleanup=cleanup)
-    fresh = Run(store, store.record_manager("another namespace"))
-    assert fresh(FIRST, cleanup=cleanup) == (4, 0, 0, 0)
-    assert held(store) == of(FIRST)
-    assert fresh(FIRST, cleanup=cleanup) == (0, 0, 4, 0)
-    changed = pages(a=[2, 3], b=[50], c=[100])
-    assert fresh(changed, cleanup=cleanup) == (1, 0, 3, 1)
-    assert held(store) == of(changed)
-
-
-@pytest.mark.parametrize("cleanup", CLEANUPS)
-def test_cleanup_of_already_deleted_documents(run: Run, store: RagVectorStore, cleanup: Any) -> None:
-    run(FIRST, cleanup=cleanup)
-    store.delete(filter={"source": "a"})
-    after = pages(a=[3], b=[50], c=[100])
-    assert run(after, cleanup=cleanup) == (1, 0, 2, 0)  # records are deleted with their documents
-    assert held(store) == of(after)
 
 
 # Guarantees of records in the store
@@ -171,16 +144,6 @@ def test_records_are_in_the_store(run: Run, store: RagVectorStore) -> None:
         again = Run(opened, opened.record_manager())
         assert again(FIRST[1:], cleanup="full") == (0, 0, 3, 1)
     assert run(FIRST[1:], cleanup="full") == (0, 0, 3, 0)
-
-
-def test_copy_of_store_has_its_records(run: Run, store: RagVectorStore, tmp_path: Path) -> None:
-    run(FIRST, cleanup="full")
-    store.save_local(tmp_path / "backup")
-    run([], cleanup="full")
-    with RagVectorStore.load_local(tmp_path / "backup", Angles()) as copy:
-        again = Run(copy, copy.record_manager())
-        assert again(FIRST, cleanup="full") == (0, 0, 4, 0)
-    assert run(FIRST, cleanup="full") == (4, 0, 0, 0)
 
 
 class CutOffError(Exception):
@@ -241,44 +204,6 @@ def test_run_interrupted_in_any_batch(run: Run, store: RagVectorStore, cleanup: 
     assert held(store) == of(after)
 
 
-@pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
-def test_next_run_removes_leftovers_of_an_interrupted_run(run: Run, store: RagVectorStore, cleanup: Any) -> None:
-    run(FIRST, cleanup=cleanup)
-    break_off(run, pages(a=[7, 8]), cleanup=cleanup)
-    run(pages(b=[51]), cleanup=cleanup)
-    assert held(store) == of(pages(a=[1, 2], b=[51], c=[100]))
-
-
-@pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
-def test_interrupted_forced_run_loses_nothing(run: Run, store: RagVectorStore, cleanup: Any) -> None:
-    run(FIRST, cleanup=cleanup)
-    break_off(run, FIRST, cleanup=cleanup, force_update=True)
-    assert held(store) == of(FIRST)
-    assert run(FIRST, cleanup=cleanup) == (0, 0, 4, 0)
-    assert held(store) == of(FIRST)
-
-
-def test_interrupted_run_without_cleanup_continues(run: Run, store: RagVectorStore) -> None:
-    break_off(run, FIRST, 1, cleanup=None, batch_size=2)
-    assert run(FIRST, cleanup=None) == (2, 0, 2, 0)
-    assert held(store) == of(FIRST)
-
-
-@pytest.mark.parametrize("cleanup", CLEANUPS)
-def test_failed_cleanup_is_repeated_by_the_next_run(
-    run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(FIRST, cleanup=cleanup)
-    after = pages(a=[2, 9], b=[50], c=[101])
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "delete", cut_off)
-        with pytest.raises(CutOffError):
-            run(after, cleanup=cleanup)
-    assert set(of(after)) < set(held(store))
-    run(after, cleanup=cleanup)
-    assert held(store) == of(after)
-
-
 # Namespaces, and documents added without a run
 
 
@@ -297,16 +222,6 @@ def test_namespaces_are_independent(run: Run, store: RagVectorStore, cleanup: An
     assert ("a", 9) in held(store)  # its own namespace has to repair it
 
 
-def test_document_deleted_by_one_namespace_is_added_again_by_another(run: Run, store: RagVectorStore) -> None:
-    other = Run(store, store.record_manager("other"))
-    run(pages(a=[1], b=[2]), cleanup="full")
-    other(pages(b=[2], c=[3]), cleanup="full")
-    assert run(pages(a=[1]), cleanup="full") == (0, 0, 1, 1)
-    assert held(store) == of(pages(a=[1], c=[3]))
-    assert other(pages(b=[2], c=[3]), cleanup="full") == (1, 0, 1, 0)
-    assert held(store) == of(pages(a=[1], b=[2], c=[3]))
-
-
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 def test_documents_added_without_index_stay(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     store.add_documents([Document("20", id="mine", metadata={"source": "a"})])
@@ -314,15 +229,6 @@ def test_documents_added_without_index_stay(run: Run, store: RagVectorStore, cle
     store.add_documents([Document("30", id="mine too", metadata={"source": "a"})])
     run(pages(a=[2]), cleanup=cleanup)
     assert held(store) == [("a", 2), ("a", 20), ("a", 30)]
-
-
-def test_document_added_again_without_a_run_is_kept(run: Run, store: RagVectorStore) -> None:
-    run(FIRST, cleanup="full")
-    kept = store.get_by_ids(store.ids()[:1])
-    store.delete([str(kept[0].id)])
-    store.add_documents(kept)  # with its id, but without a run
-    run([], cleanup="full")
-    assert list(store) == kept
 
 
 # The clock
@@ -374,19 +280,6 @@ def test_clock_goes_back_within_a_run(
     assert held(store) == of(all_new)
 
 
-def test_times_increase_if_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
-    records = store.record_manager()
-    assert records.get_time() == clock[0]
-    store.add_texts(["1", "2", "3"], ids=["1", "2", "3"])
-    times = [records.get_time()]
-    for key in ("3", "1", "2"):
-        records.update([key])
-        times.append(records.get_time())
-        clock[0] -= 100.0
-    assert times == sorted(set(times))
-    assert records.list_keys() == ["3", "1", "2"]
-
-
 # The record manager itself
 
 
@@ -399,30 +292,6 @@ def test_records_before_the_store_exists(store: RagVectorStore) -> None:
     records.delete_keys(["1"])
     assert records.get_time() == pytest.approx(time.time(), abs=60)
     assert not store.path.exists()
-
-
-@pytest.mark.usefixtures("clock")
-def test_keys_are_listed_by_time_and_group(store: RagVectorStore) -> None:
-    records = store.record_manager()
-    store.add_texts(["1", "2", "3", "4"], ids=["1", "2", "3", "4"])
-    start = records.get_time()
-    records.update(["1", "2"], group_ids=["a", "b"], time_at_least=start)
-    middle = records.get_time()
-    records.update(["3", "4"], group_ids=["a", None])
-    assert records.exists(["4", "5", "1"]) == [True, False, True]
-    assert records.list_keys() == ["1", "2", "3", "4"]
-    assert records.list_keys(before=middle) == ["1", "2"]
-    assert records.list_keys(after=middle) == []  # they were updated at this time
-    assert records.list_keys(group_ids=["a"]) == ["1", "3"]
-    assert records.list_keys(group_ids=["a"], limit=1) == ["1"]
-    assert records.list_keys(group_ids=[]) == []
-    records.update(["1"])  # the group does not change
-    assert records.list_keys(group_ids=["a"]) == ["3", "1"]
-    records.update(["1"], group_ids=["b"])
-    assert records.list_keys(group_ids=["b"]) == ["2", "1"]
-    records.delete_keys(["1", "unknown"])
-    assert records.list_keys() == ["2", "3", "4"]
-    assert "1" in store  # deleting a record keeps the document
 
 
 def test_record_manager_errors(store: RagVectorStore) -> None:

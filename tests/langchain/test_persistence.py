@@ -152,14 +152,6 @@ def test_reopening_keeps_index_and_budget(
             assert opened.wanted_index == wanted
 
 
-def test_unknown_index_is_an_error_before_creation(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nonsense"):
-        RagVectorStore(FAKE, tmp_path / "store", index="nonsense")
-    with pytest.raises(ConfigError, match="nonsense"):
-        RagVectorStore.from_texts(TEXTS, FAKE, path=tmp_path / "store", index="nonsense")
-    assert not (tmp_path / "store").exists()
-
-
 # Other embeddings
 
 
@@ -308,35 +300,6 @@ def test_merge_does_not_change_the_other_store() -> None:
         assert len(store) == 3
 
 
-def test_merge_with_other_embeddings_embeds_texts(light: RagEmbeddings, store: RagVectorStore) -> None:
-    with RagVectorStore.from_texts(["zebra wing"], light, ids=["z"]) as theirs:
-        assert store.merge_from(theirs) == ["z"]
-        assert ids(store.similarity_search("zebra wing", k=1)) == ["z"]
-        assert theirs.merge_from(store) == ["id0", "id1", "id2", "id3", "z"]
-        assert ids(theirs.similarity_search(TEXTS[3], k=1)) == ["id3"]
-        assert len(store) == len(theirs) == 5
-
-
-def test_merge_with_empty_stores(store: RagVectorStore, tmp_path: Path) -> None:
-    with RagVectorStore(FAKE, tmp_path / "s") as empty:
-        assert store.merge_from(empty) == []
-        assert not (tmp_path / "s").exists()
-        assert empty.merge_from(store) == [f"id{n}" for n in range(4)]
-        assert list(empty) == list(store) == DOCUMENTS
-        assert store.merge_from(store) == [f"id{n}" for n in range(4)]
-        assert list(store) == DOCUMENTS
-
-
-def test_merge_keeps_places_of_chunks(in_folder: Path, tiny_model: Path) -> None:
-    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
-    (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
-    index_files(IndexingRequest(in_folder / ".ragembed", (in_folder / "a.md",), embedder=config))
-    with RagVectorStore(path=in_folder / ".ragembed") as files, RagVectorStore(FAKE) as store:
-        store.merge_from(files)
-        assert [found.metadata for found in store] == [found.metadata for found in files]
-        assert next(iter(store)).metadata["source"] == "a.md"
-
-
 # Hostile files
 
 LOADING = """
@@ -364,34 +327,6 @@ def test_loading_unpickles_and_runs_nothing(light: RagEmbeddings, tmp_path: Path
 
 
 # Paths
-
-PLACES = {
-    "other scripts": ["Überzug", "журнал", "資料室", "🙂", "Cafe\u0301"],
-    "what URIs, SQL and Windows have": [
-        "a b%20c",
-        "d?e#f&g=h",
-        "i'j\"k;--",
-        "[x]*",
-        "C:\\My Documents",
-        "dot.",
-        "space ",
-    ],
-}
-
-
-@pytest.mark.parametrize("steps", PLACES.values(), ids=PLACES.keys())
-def test_store_is_at_its_path(light: RagEmbeddings, tmp_path: Path, steps: list[str]) -> None:
-    place = tmp_path.joinpath(*steps)
-    with RagVectorStore.from_documents(DOCUMENTS, light, path=place) as store:
-        store.add_texts(["one more"], ids=["more"])
-        store.delete(["id0"])
-        before = seen(store)
-        store.save_local(tmp_path / "Kopie", steps[0])
-    for again in (RagVectorStore(path=str(place)), RagVectorStore.load_local(tmp_path / "Kopie", index_name=steps[0])):
-        with again:
-            assert seen(again) == before
-        assert verify_store(again.path).problems == []
-    assert {entry.name for entry in place.iterdir()} >= {"store.db", "segments", "embedders"}
 
 
 def test_failed_rebuild_can_be_repeated(tmp_path: Path) -> None:

@@ -115,15 +115,6 @@ def test_values_of_k(store: RagVectorStore, name: str, tmp_path: Path) -> None:
     assert search(empty) == search(empty, filter={"n": 1}) == []
 
 
-@pytest.mark.parametrize("query", ["", "?!", "\x00", "\udc80"])
-def test_queries_without_words(store: RagVectorStore, query: str) -> None:
-    by_meaning = store.similarity_search(query)
-    assert ids(by_meaning) == ["at 0", "at 30", "at 60", "at 90"]
-    assert store.hybrid_search(query) == by_meaning
-    assert store.lexical_search(query) == []
-    assert len(store.max_marginal_relevance_search(query)) == 4
-
-
 # Scores
 
 
@@ -148,16 +139,6 @@ def test_relevance_formula(length: float) -> None:
         assert ids(store.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.6)) == ["0", "30"]
         best = [store.similarity_search_with_relevance_scores(str(n), k=1)[0][1] for n in (0, 30, 90, 180)]
         assert best == pytest.approx([1.0] * 4, abs=1e-6)
-
-
-@pytest.mark.parametrize("number", [float, np.float32, np.float64])
-def test_threshold_can_be_any_number_type(store: RagVectorStore, number: Any) -> None:
-    found = store.similarity_search_with_relevance_scores("lock", k=5, score_threshold=number(0.875))
-    assert ids(found) == ["at 0", "at 30"]
-    retriever = store.as_retriever(
-        search_type="similarity_score_threshold", search_kwargs={"score_threshold": number(0.875), "k": 5}
-    )
-    assert ids(retriever.invoke("lock")) == ["at 0", "at 30"]
 
 
 # Lexical and hybrid search
@@ -195,10 +176,6 @@ def test_query_vector_of_wrong_dimension_is_an_error(store: RagVectorStore, vect
     ):
         with pytest.raises((ConfigError, IncompatibleStoreError)):
             search(vector)
-
-
-def test_zero_query_vector_has_cosine_0(store: RagVectorStore) -> None:
-    assert [score for _, score in store.similarity_search_with_score_by_vector([0.0, 0.0], k=5)] == [0.0] * 5
 
 
 async def test_search_accepts_every_type(store: RagVectorStore) -> None:
@@ -259,28 +236,6 @@ def test_invalid_filter_is_an_error_in_every_search(store: RagVectorStore, condi
 
 
 # Maximal marginal relevance
-
-
-def test_scores_of_mmr_are_those_of_its_documents_under_a_filter(store: RagVectorStore) -> None:
-    cosines = {document.id: score for document, score in store.similarity_search_with_score("lock", k=5)}
-    for condition in (None, {"n": {"$gte": 2}}, lambda metadata: metadata["n"] != 0):
-        for lambda_mult in (0.0, 0.5, 1.0):
-            found = store.max_marginal_relevance_search_with_score("lock", 5, 5, lambda_mult, filter=condition)
-            assert len(found) == len({document.id for document, _ in found}) > 2
-            assert [score for _, score in found] == pytest.approx(
-                [cosines[document.id] for document, _ in found], abs=1e-6
-            )
-
-
-def test_mmr_limits(store: RagVectorStore) -> None:
-    nearest = store.similarity_search("lock", k=5)
-    assert store.max_marginal_relevance_search("lock", 5, lambda_mult=1.0) == nearest
-    assert ids(store.max_marginal_relevance_search("lock", 2, lambda_mult=0.0)) == ["at 0", "at 180"]
-    assert ids(store.max_marginal_relevance_search("lock", 99, 1, 1.0)) == ids(nearest)
-    assert len(store.max_marginal_relevance_search("lock", 99, 10**6, 0.2)) == 5
-    for wrong in (-0.1, 1.1, math.nan):
-        with pytest.raises(ConfigError, match=r"expected a number from 0 .* to 1"):
-            store.max_marginal_relevance_search("lock", lambda_mult=wrong)
 
 
 def test_zero_vectors_have_cosine_0() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -113,13 +112,6 @@ async def test_fields_can_be_given_per_call(store: RagVectorStore, search_type: 
     assert len(other.invoke("60")) == 4
 
 
-def test_mmr_settings(store: RagVectorStore) -> None:
-    retriever = RagRetriever(vectorstore=store, k=2, search_type="mmr", fetch_k=3, lambda_mult=0.0)
-    assert ids(retriever.invoke("0")) == ["d0", "d2"]
-    assert ids(retriever.invoke("0", fetch_k=10)) == ["d0", "d9"]
-    assert ids(retriever.invoke("0", lambda_mult=1.0)) == ["d0", "d1"]
-
-
 @pytest.mark.parametrize("search_type", OWN_TYPES)
 async def test_score_key_adds_the_score(store: RagVectorStore, search_type: Any) -> None:
     with_score = {
@@ -172,21 +164,6 @@ def test_values_are_checked_in_fields_and_calls(store: RagVectorStore, settings:
 def test_retriever_needs_a_rag_vector_store() -> None:
     with pytest.raises(ValueError, match="a InMemoryVectorStore: expected a RagVectorStore"):
         RagRetriever(vectorstore=InMemoryVectorStore(Angles()))
-
-
-def test_invalid_filter_is_an_error(store: RagVectorStore) -> None:
-    with pytest.raises(ValueError, match=r"unknown operator '\$near'"):
-        RagRetriever(vectorstore=store, filter={"n": {"$near": 1}}).invoke("60")
-    assert ids(RagRetriever(vectorstore=store, filter=lambda metadata: metadata["n"] == 3).invoke("60")) == ["d3"]
-
-
-def test_retriever_over_an_empty_store(tmp_path: Path, store: RagVectorStore) -> None:
-    for search_type in OWN_TYPES:
-        assert RagRetriever(vectorstore=store, k=0, search_type=search_type).invoke("60") == []
-        assert (
-            RagRetriever(vectorstore=RagVectorStore(Angles(), tmp_path / "s"), search_type=search_type).invoke("1")
-            == []
-        )
 
 
 async def test_retriever_in_a_chain(store: RagVectorStore) -> None:
@@ -266,17 +243,6 @@ async def test_reranker_gets_fetch_k_candidates_and_returns_k(store: RagVectorSt
     few = RagRetriever(vectorstore=store, k=3, fetch_k=4, search_type="dense", reranker=FewestFirst(only_even=True))
     assert ids(few.invoke("90")) == ["d6", "d8"]
     assert isinstance(few.invoke("90"), list)
-
-
-@pytest.mark.parametrize("search_type", OWN_TYPES)
-def test_reranker_sees_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
-    settings: dict[str, Any] = {"vectorstore": store, "search_type": search_type, "score_key": "score"}
-    plain = RagRetriever(k=3, fetch_k=3, **settings).invoke("90 80 70")
-    reranked = RagRetriever(k=3, fetch_k=3, reranker=FewestFirst(), **settings).invoke("90 80 70")
-    assert ids(reranked) == sorted(ids(plain), key=str)
-    assert {document.id: document.metadata["score"] for document in reranked} == {
-        document.id: document.metadata["score"] for document in plain
-    }
 
 
 def test_reranker_runs_inside_the_retriever_run(store: RagVectorStore) -> None:

@@ -18,7 +18,7 @@ from ragembed.indexes import Store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.embeddings import ExternalEncoder
 
-from .fakes import FAKE, Angles
+from .fakes import Angles
 
 
 @pytest.fixture
@@ -133,32 +133,6 @@ def test_invalid_given_vectors_add_nothing(store: RagVectorStore, vector: list[f
     assert len(store) == 0
 
 
-def test_text_may_have_several_vectors(store: RagVectorStore, tmp_path: Path) -> None:
-    """As contextual embeddings have: the same sentence in another context has another vector."""
-    store.add_embeddings([("yes", angle(1)), ("yes", angle(90)), ("no", angle(45))], ids=["a", "b", "c"])
-    store.add_embeddings([("no", angle(170)), ("yes", angle(1)), ("yes", angle(90))], ids=["d", "e", "f"])
-    store.add_embeddings([("yes", angle(120))], ids=["a"])  # replaces the first one
-
-    def check(store: RagVectorStore) -> None:
-        expected = {"a": 120, "b": 90, "c": 45, "d": 170, "e": 1, "f": 90}
-        np.testing.assert_allclose(store.vectors(expected), [angle(each) for each in expected.values()], atol=1e-3)
-        for name, place in expected.items():
-            assert store.similarity_search_with_score_by_vector(angle(place), k=2)[0][1] == pytest.approx(1, abs=1e-3)
-            assert name in [found.id for found in store.similarity_search_by_vector(angle(place), k=2)]
-        with Store.open(store.path) as opened:
-            assert opened.verify().problems == []
-
-    check(store)
-    with RagVectorStore(Angles(), tmp_path / "merged") as merged:
-        merged.add_embeddings([("yes", angle(33))], ids=["z"])
-        merged.merge_from(store)
-        assert merged.vectors(["z"])[0] == pytest.approx(angle(33), abs=1e-3)
-        check(merged)
-        merged.delete(["a", "b"])
-        merged._lazy.get_or_create().optimize()
-        assert merged.vectors(["f"])[0] == pytest.approx(angle(90), abs=1e-3)
-
-
 def test_given_vectors_are_used_without_embedding() -> None:
     embedding = Angles(length=3.0)
     with RagVectorStore.from_embeddings([("90", angle(90)), ("0", angle(0))], embedding, ids=["90", "0"]) as store:
@@ -257,38 +231,6 @@ def test_documents_are_copied() -> None:
             found.metadata["list"] = None
             found.page_content = "changed"
         assert [found.page_content for found in store] == ["1", "2"]
-
-
-# Arrays instead of lists
-
-
-class WithArrays(Embeddings):
-    """Wrap embeddings and return arrays or lists."""
-
-    def __init__(self, inner: Embeddings) -> None:
-        self.inner = inner
-        self.called: list[str] = []
-
-    def embed_documents_array(self, texts: list[str]) -> Any:
-        self.called.append("array")
-        return np.array(self.inner.embed_documents(texts), dtype=np.float32)
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        self.called.append("lists")
-        return self.inner.embed_documents(texts)
-
-    def embed_query(self, text: str) -> list[float]:
-        return self.inner.embed_query(text)
-
-
-def test_embeddings_with_arrays_give_the_same_results() -> None:
-    texts = ["foo", "bar", "baz", "qux"]
-    both = WithArrays(FAKE)
-    with RagVectorStore.from_texts(texts, both, ids=texts) as fast, RagVectorStore(FAKE) as slow:
-        slow.add_texts(texts, ids=texts)
-        assert both.called == ["array"]
-        for query in texts:
-            assert fast.similarity_search_with_score(query) == slow.similarity_search_with_score(query)
 
 
 # Unknown arguments
