@@ -32,13 +32,15 @@ def run_in_namespace() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def documents(tmp_path_factory):
+def documents(made_once):
     """A folder with documents in ``docs``, and the stores that one process made from them, in ``alone``."""
-    folder = tmp_path_factory.mktemp("documents")
+    return made_once("ray-documents", make_documents)
+
+
+def make_documents(folder: Path) -> None:
     (folder / "docs").mkdir()
     words, rng = [f"word{i}" for i in range(300)], random.Random(4)
     for i in range(16):
         text = "\n\n".join(" ".join(rng.choices(words, k=60)) for _ in range(40))
         (folder / "docs" / f"{i:02}.md").write_text(text)
     create_members(IndexingRequest(folder / "alone", (folder / "docs",), embedder=RANDOM), 3, ThisProcess())
-    return folder

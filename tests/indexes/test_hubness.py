@@ -1,10 +1,8 @@
 """Hubness: measured as its formula says, kept up to date, and subtracted from the cosines of hybrid search."""
 
 import itertools
-import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.writing.integrity import Part
 from ragembed.indexes.writing.verification import verify_store
-from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
@@ -100,14 +97,6 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
     assert found.keys() == expected(path).keys()
     np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
     assert found["copy"] == found["id7"]
-
-
-def test_the_file_and_its_record_are_as_described(path):
-    file, rec = file_of(path)
-    assert file.name == f"hubness-{rec.sha256[:16]}.safetensors"
-    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "store-files.md"
-    _, _, described = page.read_text(encoding="utf-8").partition("ubness")
-    assert [name for name in map_tensors(file) if f"| `{name}` |" not in described] == []
 
 
 @pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
@@ -209,14 +198,6 @@ def test_a_small_store_has_none(path):
     assert results(path) == results(path, PLAIN)
 
 
-def test_a_store_without_words_has_none(tmp_path, tiny_config):
-    path = tmp_path / "store"
-    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
-        store.add([record(f"id{i}", "" if i % 2 else " " * i) for i in range(120)])
-        assert len(store.ids()) == 120
-    assert measured(path) is None
-
-
 @pytest.mark.parametrize(("own", "others", "mean"), [(2, 2, 0.55), (1, 0, 0.0), (2, 60, 0.5)])
 def test_own_spans_do_not_count_if_there_are_few_pseudo_queries(own, others, mean):
     """Own spans have the cosine 1; one other span has the cosine 0.6, the rest 0.5."""
@@ -277,14 +258,3 @@ def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
             )
             [rounding] = [term.value for term in each.terms if term.kind == "rounding"]
             assert abs(rounding) < 1e-4
-
-
-def test_the_commands_show_it_and_compare(path, cli, tmp_path):
-    assert "hubness 0.5" in cli("status", "--store", path).stdout
-    shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
-    assert "(cosine less hubness " in shown
-    assert "near many queries -" in shown
-    judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, judged)))
-    options = ("--store", path, "--compare", "hybrid", "hybrid:hubness=0")
-    assert "hubness=0" in cli("eval", "retrieval", tmp_path / "q.jsonl", *options).stdout

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.errors import IncompatibleStoreError
 from ragembed.indexes import Store
 from ragembed.indexes.storage import compaction
 from ragembed.indexes.writing import writer
@@ -48,14 +48,6 @@ def test_a_text_that_waits_gets_its_vector_from_another_chunk(tmp_path, encoder,
     assert {hit.id for hit in store.search("blue lock", 5, "dense")} == {"2", "3", "4"}
     assert store.vector_share == 0.75
     assert store.verify().problems == []
-
-
-def test_too_few_vectors_are_an_error(tmp_path, encoder, make_record):
-    store = Store.create(tmp_path / "s", encoder)
-    with store.writer() as open_writer:
-        open_writer.commit(chunks=[make_record("1", "red"), make_record("2", "blue")])
-        with pytest.raises(ConfigError, match="returned 1 vectors for 2 texts"):
-            open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts[:1])], SilentProgress())
 
 
 def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
@@ -177,14 +169,3 @@ def test_adopt_refuses_other_token_weights(tmp_path, tiny_config):
     store = Store.create(tmp_path / "s", Embedder(tiny_config).fit(TEXTS))
     with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index again"):
         open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
-
-
-def test_writer_refuses_another_embedder(tmp_path, encoder, make_encoder, make_record):
-    from ragembed.indexes.storage.transactions import open_for_writing
-
-    store = Store.create(tmp_path / "s", encoder)
-    with (
-        open_for_writing(store.path / "store.db") as database,
-        pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"),
-    ):
-        writer.StoreWriter(store.path, database, make_encoder(name="other"))

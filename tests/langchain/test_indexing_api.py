@@ -150,10 +150,6 @@ class CutOffError(Exception):
     """Simulates the end of a process."""
 
 
-def cut_off(*_: Any, **__: Any) -> None:
-    raise CutOffError
-
-
 def break_off(run: Run, documents: Sequence[Document], batches: int = 0, **options: Any) -> None:
     """Run until a batch is added but not recorded; ``batches`` earlier batches are recorded."""
     manager = run.records

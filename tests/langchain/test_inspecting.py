@@ -79,22 +79,6 @@ def test_inspect_an_empty_store(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_iteration_sees_a_snapshot(store: RagVectorStore) -> None:
-    begun = iter(store)
-    assert next(begun).id == "d0"
-    store.delete(["d1", "d2"])
-    store.add_texts(["31", "100"], ids=["d3", "new"])
-    assert [(document.id, document.page_content) for document in begun] == [
-        (f"d{n}", f"{10 * n}") for n in range(1, 10)
-    ]
-    assert len(list(store)) == 9
-
-
-def test_get_by_ids_returns_each_document_once(store: RagVectorStore) -> None:
-    assert [document.id for document in store.get_by_ids(["d9", "d1", "d9", "x", "d1", "d0"])] == ["d9", "d1", "d0"]
-    assert [document.id for document in store.get_by_ids([*reversed(store.ids())])] == store.ids()[::-1]
-
-
 # Delete
 
 

@@ -62,13 +62,6 @@ def test_retrievers_of_langchain_use_the_mode(store: RagVectorStore) -> None:
     assert ids(several.invoke("which animal?")) == ["zebra", "lock for writers"]
 
 
-def test_hybrid_mode_equals_that_of_the_engine(unfitted: RagEmbeddings) -> None:
-    with RagVectorStore.from_texts(TEXTS, unfitted, retrieval_mode="hybrid") as store:
-        with Store.open(store.path) as opened:
-            expected = [(hit.id, hit.score) for hit in opened.search("wing of a bird", 4)]
-        assert [(each.id, score) for each, score in store.similarity_search_with_score("wing of a bird")] == expected
-
-
 # Settings of retrievers
 
 

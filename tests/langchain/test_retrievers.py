@@ -15,17 +15,10 @@ from pydantic import ValidationError
 
 from ragembed.langchain import RagRetriever, RagVectorStore
 
-from .fakes import Angles, ids
+from .fakes import Angles, FirstAngle, ids
 
 TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
 OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
-
-
-class FirstAngle(Angles):
-    """The first number in a text is its angle; all numbers are words."""
-
-    def embed_query(self, text: str) -> list[float]:
-        return super().embed_query(text.split()[0])
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +50,6 @@ async def test_every_type_of_search_as_a_retriever(store: RagVectorStore, search
         assert len(retriever.invoke("60", **at_call)) == len(await retriever.ainvoke("60", **at_call)) == 1
     assert all(not document.metadata["even"] for document in retriever.invoke("60", **at_call))
     assert retriever.search_kwargs == search_kwargs
-
-
-def test_call_arguments_override_search_kwargs(store: RagVectorStore) -> None:
-    mmr = store.as_retriever(search_type="mmr", search_kwargs={"k": 2})
-    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=10)) == ["d0", "d9"]
-    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=3)) == ["d0", "d2"]
-    near = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.5, "k": 99})
-    assert ids(near.invoke("0", score_threshold=0.99)) == ["d0", "d1"]
 
 
 def test_invalid_retriever_settings_are_errors(store: RagVectorStore) -> None:

@@ -14,7 +14,6 @@ from langchain_tests.integration_tests import (
     RetrieversIntegrationTests,
     VectorStoreIntegrationTests,
 )
-from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.specs import IndexSpec
@@ -25,12 +24,6 @@ from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 FACTORY = "IVF1,SQ8"
 
 # Embeddings
-
-
-class TestEmbeddingsUnit(EmbeddingsUnitTests):
-    @property
-    def embeddings_class(self) -> type[RagEmbeddings]:
-        return RagEmbeddings
 
 
 class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
@@ -47,30 +40,7 @@ class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
         return {"path": str(self.folder)}
 
 
-class TestEmbeddingsThatLearnNothing(EmbeddingsIntegrationTests):
-    """Embeddings that are used as soon as they are made."""
-
-    @property
-    def embeddings_class(self) -> type[RagEmbeddings]:
-        return RagEmbeddings
-
-    @property
-    def embedding_model_params(self) -> dict[str, Any]:
-        return {"weighting": "uniform", "device": "cpu"}
-
-
 # Vector stores
-
-
-class TestStoreThatFitsItsEmbeddings(VectorStoreIntegrationTests):
-    """A store whose embeddings are fitted on its first documents."""
-
-    @pytest.fixture(params=[None, "store"])
-    def vectorstore(
-        self, request: pytest.FixtureRequest, unfitted: RagEmbeddings, tmp_path: Path
-    ) -> Iterator[RagVectorStore]:
-        with RagVectorStore(unfitted, request.param and tmp_path / request.param) as store:
-            yield store
 
 
 class TestStoreWithHybridSearch(VectorStoreIntegrationTests):
