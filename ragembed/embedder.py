@@ -561,6 +561,20 @@ class Embedder(VectorEncoder):
         """Whether fitting the embedder, or encoding a text, runs a model."""
         return self._built.needs_model
 
+    def query_note(self, query: str) -> str | None:
+        """Return a note if the query is longer than the model's window, which is all that its vector depends on.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        """
+        model = self._built.encoding_model
+        rest = 0 if model is None else model.query_rest(query)
+        if not rest:
+            return None
+        return f"the query is longer than the model's window: its last {rest:,} tokens count only as words"
+
     @property
     def refittable(self) -> Embedder:
         """The embedder itself: a store can fit it again."""

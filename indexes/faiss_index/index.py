@@ -503,6 +503,8 @@ class DividedIndex:
 class RefinedIndex:
     """Searches ``index``. If the index is lossy, it retrieves more results and ranks them by ``vectors``.
 
+    It ranks the results of a graph, too: on some processors, FAISS gives equal vectors of a graph scores that differ.
+
     ``rows``, int64, shape ``(n,)``, ascending, are the ids of the vectors by position.
     """
 
@@ -516,7 +518,7 @@ class RefinedIndex:
         self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`SegmentIndex.search` does, but with scores computed from the exact vectors."""
-        if self._spec.lossless:
+        if self._spec.lossless and self._spec.family != "graph":
             return self._index.search(queries, k, allowed, share, effort)
         search = partial(self._index.search, allowed=allowed, share=share, effort=effort)
         return self._refined(queries, k, k * self._spec.refine_factor, search)

@@ -34,7 +34,7 @@ from ragembed.indexes.search.hybrid import (
     weighted_by_kind,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
-from ragembed.indexes.search.relevance import RelevanceModel, matched_share, note_unknown
+from ragembed.indexes.search.relevance import RelevanceModel, add_note, matched_share, note_unknown
 from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
@@ -90,6 +90,9 @@ def run_query(
         check()  # the search may have waited for long
         searches = []
         for group in groups:
+            own = group.embedder().refittable if vectors is None and mode != "lexical" else None
+            for note in [] if own is None else filter(None, map(own.query_note, queries)):
+                add_note(note)
             settings = fusion or group.fusion(), group.select(where), group.relevance(), min_relevance, trace
             searches.append(Search(group, min(k, group.count()), mode, *settings))
         if len(searches) == 1:

@@ -231,10 +231,14 @@ def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None
             "their own queries from others"
         )
     unapplied = f", so the threshold {least:g} was not applied" if least else ""
-    note = f"the relevance of results is unknown{unapplied}: {reason}"
+    add_note(f"the relevance of results is unknown{unapplied}: {reason}")
+
+
+def add_note(note: str) -> None:
+    """Add a note on a search; see :func:`collected_notes`."""
     collected = _COLLECTED.get()
     if collected is None:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(note, stacklevel=3)
     elif note not in collected:
         collected.append(note)
 

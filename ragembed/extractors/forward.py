@@ -83,7 +83,8 @@ class Forward:
     """The forward pass over any number of texts, through ``replicas``, which are loaded copies of one model.
 
     A window has ``max_tokens`` tokens with its ``frame``, a batch ``batch_tokens`` with padding. ``name`` stands for
-    the model, its settings and the frame; without one, hidden states are never kept.
+    the model, its settings and the frame; without one, hidden states are never kept. With ``whole=False``, the rest of
+    a text after its first window is not read.
     """
 
     def __init__(
@@ -94,8 +95,11 @@ class Forward:
         max_tokens: int,
         batch_tokens: int,
         name: str | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
         self._name = name
+        self._whole = whole
         self._tokenizer = tokenizer
         self._replicas = replicas
         self._frame = frame
@@ -157,6 +161,8 @@ class Forward:
         if not len(ids) and not prefix and not frame.suffix:
             return  # an empty text without a frame has no tokens at all
         start, end = 0, self._room + len(frame.prefix) - len(prefix)
+        if not self._whole:
+            ids = ids[:end]
         yield _Window(text, prefix, ids[:end], last=end >= len(ids))
         while end < len(ids):
             start, end = end, end + self._room

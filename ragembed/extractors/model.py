@@ -81,7 +81,9 @@ class ContextualModel:
                 replicas = Replicas([partial(exact_model, self._files, self._device)])
                 batch_tokens = CPU_TOKENS if side == "queries" else _FEW_TEXTS_BATCH_TOKENS
             name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if for_many else None
-            self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name)
+            self._forwards[side] = Forward(
+                self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name, whole=side != "queries"
+            )
         return self._forwards[side]
 
     def is_faster_without_torch(self, texts: Sequence[str]) -> bool:
@@ -116,6 +118,13 @@ class ContextualModel:
         """Return the token ids of a query without the special tokens after it, as its first windows have them."""
         ((prefix, ids),) = self.tokenizer.framed([query], self.frames["queries"])
         return [*prefix, *ids.tolist()]
+
+    def query_rest(self, query: str) -> int:
+        """Return the number of tokens of a query after its first window, which its vector does not depend on."""
+        frame = self.frames["queries"]
+        if len(query) <= frame.room(self._max_tokens):
+            return 0  # a token has a character at least
+        return max(0, len(self.query_ids(query)) - len(frame.prefix) - frame.room(self._max_tokens))
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from contextlib import suppress
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ragembed.models.files import ModelFiles
+
+_LOG = logging.getLogger(__name__)
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 """Flags of processors that multiply bfloat16 in hardware."""
+_COMPARED, _SAME = (1, 9, 16, 24, 33, 47), 0.98
+"""Numbers of tokens for which OpenVINO is compared with NumPy, and the least cosine of equal hidden states."""
 
 
 class Backbone(Protocol):
@@ -103,9 +108,7 @@ def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """
     plain = runs_without_torch(files)
     if streams(files, device):
-        from ragembed.models.openvino_bert import OpenVinoBert
-
-        return _shared((files.sha256, dtype, "openvino"), lambda: OpenVinoBert(files.folder, dtype))
+        return _shared((files.sha256, dtype, "openvino"), lambda: _with_openvino(files, dtype))
     if dtype == "int8":
         if plain and _is_cpu(device):
             raise missing("openvino", "encoding in int8")
@@ -146,6 +149,21 @@ def exact_model(files: ModelFiles, device: str | None) -> Backbone:
 def runs_without_torch(files: ModelFiles) -> bool:
     """Return whether :func:`exact_model` returns a model that runs without PyTorch."""
     return files.adapter is None and not files.trust_remote_code and is_plain_bert(files.folder)
+
+
+def _with_openvino(files: ModelFiles, dtype: str) -> Backbone:
+    """Return OpenVINO's forward pass, or NumPy's with a warning where the results of OpenVINO differ from it."""
+    from ragembed.models.openvino_bert import OpenVinoBert
+
+    fast, exact = OpenVinoBert(files.folder, dtype), NumpyBert(files.folder)
+    draw = np.random.default_rng(0)
+    for length in _COMPARED:
+        ids = draw.integers(len(exact.word_embeddings()), size=(1, length))
+        mine, other = (model.states(ids, np.array([length]), (exact.n_layers,))[0] for model in (fast, exact))
+        if not np.sum(mine * other) > _SAME * np.linalg.norm(mine) * np.linalg.norm(other):
+            _LOG.warning("OpenVINO computes wrong vectors on this processor; NumPy computes them instead, more slowly")
+            return exact
+    return fast
 
 
 def _with_torch(files: ModelFiles, dtype: str, device: str) -> Backbone:

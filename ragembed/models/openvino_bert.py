@@ -80,6 +80,8 @@ class OpenVinoBert:
             inputs = {0: words + self._places[self._tensors.positions(ids[None])[0]]}
             if (bias := self._tensors.distance_bias(len(ids))) is not None:
                 inputs[1] = bias[None]
+            elif len(ids) == 1:  # twice has the same states; once makes those of later windows wrong without AVX-512
+                inputs[0] = np.repeat(inputs[0], 2, axis=0)
             with self._lock:
                 if self._layers != computed:
                     self._compiled, self._layers, self._idle = self._compile(computed), computed, SimpleQueue()
@@ -91,7 +93,8 @@ class OpenVinoBert:
                 request = compiled.create_infer_request()
             request.infer(inputs, share_inputs=True)
             by_layer.update(
-                (layer, request.get_output_tensor(number).data.copy()) for number, layer in enumerate(computed)
+                (layer, request.get_output_tensor(number).data[: len(ids)].copy())
+                for number, layer in enumerate(computed)
             )
             idle.put(request)
         return [by_layer[layer] for layer in layers]

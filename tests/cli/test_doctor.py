@@ -640,7 +640,7 @@ def test_command_that_indexes_again_keeps_all_settings(options, config, in_folde
 
 
 def test_settings_without_an_option_are_named(tiny_config):
-    config = tiny_config.replace(seed=3, max_tokens=40)
+    config = tiny_config.replace(seed=3, max_tokens=40, dtype="mixed")
     made = Commands(Path(".ragembed"), config=Embedder(config).resolved_config())
     assert made.needs_file() == ("max_tokens", "dtype", "seed")
 

@@ -13,8 +13,10 @@ def config(folder, **changes):
 
 
 def raw(folder, texts, corpus=TEXTS, **changes):
-    """Return the raw vectors of ``texts`` after a check that documents and queries have the same."""
+    """Return the raw vectors of ``texts`` after a check that queries, of one window, and few documents have the same."""
     embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
     documents = embedder.raw_documents(texts)
-    np.testing.assert_allclose(embedder.raw_queries(texts), documents, atol=1e-4)
+    np.testing.assert_allclose(embedder.extractor.encode(texts, "few-documents"), documents, atol=1e-4)
+    short = [i for i, text in enumerate(texts) if embedder.query_note(text) is None]
+    np.testing.assert_allclose(embedder.raw_queries([texts[i] for i in short]), documents[short], atol=1e-4)
     return documents

@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder, EmbedderConfig, Store
 from ragembed.corpus import draw_pseudo_queries
 from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.models.files import find_model
 
 TEXTS = [
@@ -57,6 +58,21 @@ def test_vectors_equal_the_equations(embedder, tiny_model):
     centred = np.array(raw) - np.mean(raw, axis=0)
     expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     np.testing.assert_allclose(embedder.encode_documents(TEXTS), expected, atol=1e-4)
+
+
+def test_a_query_is_read_up_to_the_end_of_the_first_window(tiny_config, tmp_path):
+    embedder = Embedder(tiny_config.replace(max_tokens=12)).fit(TEXTS)
+    inside = "wing " * 10
+    np.testing.assert_array_equal(embedder.raw_queries([inside + "cat dog fish"]), embedder.raw_queries([inside]))
+    assert not np.array_equal(embedder.raw_documents([inside + "cat dog fish"]), embedder.raw_documents([inside]))
+    assert embedder.query_note(inside) is None
+    assert embedder.query_note(inside + "cat dog fish").endswith("its last 3 tokens count only as words")
+    with Store.create(tmp_path / "store", embedder) as store:
+        store.add(TEXTS)
+        for mode, notes in (("dense", 1), ("hybrid", 1), ("lexical", 0)):
+            with collected_notes() as collected:
+                store.search(inside + "cat dog fish", mode=mode)
+            assert len(collected) == notes
 
 
 def test_vectors_do_not_depend_on_the_batch(embedder):

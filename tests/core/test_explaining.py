@@ -123,7 +123,7 @@ def test_tokens_of_all_windows_have_the_right_vectors(bert_model):
         found = embedder.extractor.token_parts(LONG, side)
         own = [i for i, token in enumerate(found.tokens) if token.origin == "text"]
         alone = embedder.raw_queries([found.tokens[i].text for i in own])
-        assert len(own) > 5 * 12
+        assert len(own) > 5 * 12 if side == "documents" else len(own) == embedder.text_tokens
         np.testing.assert_allclose(found.rows[own] * len(own), alone, atol=1e-5)
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.models import choice
-from ragembed.models.bert_files import WORDS, BertTensors
 from ragembed.models.choice import batch_model
 from ragembed.models.files import find_model
 from ragembed.models.numpy_bert import NumpyBert
@@ -23,7 +22,7 @@ pytest.importorskip("openvino")
 from ragembed.models.openvino_bert import OpenVinoBert, fast_dtype
 
 LAYERS = (-1, 0, 1, 2)
-LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=8)
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +55,20 @@ def test_float32_hidden_states_equal_transformers(ours, theirs, lengths):
     assert_same(ours.states(ids, lengths, LAYERS), theirs.states(ids, lengths, LAYERS), lengths)
 
 
+@pytest.mark.parametrize("name", ["BERT", "MPNet"])
+def test_windows_after_one_of_one_token_equal_numpy(name, tmp_path):
+    folder = find_model(str(make_model(next(family for family in FAMILIES if family.name == name), tmp_path))).folder
+    ids, lengths = windows([1, 1, 9, 12, 9, 12])
+    found = OpenVinoBert(folder, "float32").states(ids, lengths, LAYERS)
+    assert_same(found, NumpyBert(folder).states(ids, lengths, LAYERS), lengths)
+
+
 @pytest.mark.parametrize("name", ["MPNet", "RoBERTa", "DistilBERT"])
 def test_relatives_equal_numpy(name, tmp_path):
     folder = find_model(str(make_model(next(family for family in FAMILIES if family.name == name), tmp_path))).folder
     ids, lengths = windows([9, 7, 1])
     found = OpenVinoBert(folder, "float32").states(ids, lengths, LAYERS)
     assert_same(found, NumpyBert(folder).states(ids, lengths, LAYERS), lengths)
-
-
-@pytest.mark.parametrize("layers", [(2,), (0,), (-1,), (-1, 1)])
-def test_requested_layers_are_returned_in_order(ours, theirs, layers):
-    ids, lengths = windows([4, 4, 2])
-    assert_same(ours.states(ids, lengths, layers), theirs.states(ids, lengths, layers), lengths)
-    np.testing.assert_array_equal(ours.word_embeddings(), BertTensors(ours._arguments[0]).tensor(WORDS))
-    assert (ours.dim, ours.n_layers) == (theirs.dim, theirs.n_layers)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
@@ -121,6 +120,14 @@ def test_plain_bert_on_the_cpu_runs_with_openvino(tiny_model, gpt_model, tmp_pat
     for dtype in ("int8", "bfloat16"):
         with pytest.raises(MissingExtraError, match="openvino"):
             batch_model(files, dtype, "cpu")
+
+
+def test_numpy_replaces_an_openvino_that_computes_wrong_vectors(tiny_model, monkeypatch, caplog):
+    states = OpenVinoBert.states
+    monkeypatch.setattr(OpenVinoBert, "states", lambda *given: [array[:, ::-1] for array in states(*given)])
+    monkeypatch.setattr(choice, "_SHARED", {})
+    assert isinstance(batch_model(find_model(str(tiny_model)), "bfloat16", "cpu"), NumpyBert)
+    assert "OpenVINO computes wrong vectors on this processor" in caplog.text
 
 
 def test_linux_knows_the_arithmetic_that_openvino_chooses():
