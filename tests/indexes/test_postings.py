@@ -385,6 +385,12 @@ def test_block_has_the_counts_of_a_term(tmp_path):
     assert (block.chunks.tolist(), block.lengths.tolist()) == ([5, 9, 12], [3, 1, 0])
 
 
+def test_counts_above_255_are_kept(tmp_path):
+    block = IndexedTerms("none").postings([1], [(None, None, "wing " * 70_000)])
+    block.save(tmp_path / "block")
+    assert postings_of(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
+
+
 @pytest.mark.parametrize("sampled", [1, 7, 10_000])
 def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
     monkeypatch.setattr(bm25, "_SAMPLED", sampled)
