@@ -11,13 +11,14 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from cluster import cluster
 
 from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.distributed.workers import TaskReport
-from ragembed.errors import RagembedError
+from ragembed.errors import DocumentError, RagembedError
 
 
 class Worker:
@@ -33,8 +34,10 @@ class Worker:
         node = ray.get_runtime_context().get_node_id()
         (self.folder / f"{number}.{node}.{time.time_ns()}").touch()
         fate = self.plan.get(number)
-        if fate == "dies once" and attempts(self.folder, number) == 1:
+        if fate == "dies" or (fate == "dies once" and attempts(self.folder, number) == 1):
             os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "raises":
+            raise DocumentError(f"{stage} {number} cannot be read")
         time.sleep(600 if fate == "hangs" else self.seconds)
         if self.plan.get("all") == "meet":
             self.wait_for_another()
@@ -82,6 +85,24 @@ def summary(results):
     }
 
 
+def a_poisoned_task(engine, folder):
+    worker, records = functools.partial(Worker, folder, {2: "dies"}, 0.1), []
+    try:
+        records.extend(engine.run(worker, "embed", range(6)))
+    except RagembedError as error:
+        failure = [type(error).__name__, str(error)]
+    return {**summary(records), "failure": failure, "attempts": [attempts(folder, number) for number in range(6)]}
+
+
+def an_error(engine, folder):
+    worker = functools.partial(Worker, folder, {1: "raises"}, 0.1)
+    try:
+        list(engine.run(worker, "embed", range(3)))
+    except RagembedError as error:
+        cause = "\n".join(traceback.format_exception(error.__cause__))
+        return {"error": [type(error).__name__, str(error)], "cause": cause, "attempts": attempts(folder, 1)}
+
+
 def no_room(address, folder):
     try:
         with RayWorkers(address, cpus=3) as pool:
@@ -94,6 +115,14 @@ def parts_of_a_gpu(address, folder):
     worker = functools.partial(Worker, folder, {"all": "meet"}, 0.1)
     with RayWorkers(address, cpus=0.5, gpus=0.5) as pool:
         return summary(pool.run(worker, "embed", range(4)))
+
+
+def left_early(engine, folder):
+    records = engine.run(functools.partial(Worker, folder, {1: "hangs", 2: "hangs"}, 0.1), "embed", range(3))
+    first = next(records).number
+    records.close()
+    engine.__exit__(None, None, None)
+    return {"first": first, "gone": all_gone(made(folder))}
 
 
 def interrupted(address, folder):
@@ -143,5 +172,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with cluster(1, 1, gpus=1) as nodes:
         found = results([no_room, parts_of_a_gpu], nodes.address)
+        for scenario in (an_error, a_poisoned_task, left_early):
+            with RayWorkers(nodes.address) as engine:  # its actors hold their CPUs until the end
+                found |= results([scenario], engine)
         found |= results([interrupted], nodes.address)
     sys.stdout.write(json.dumps(found | results([an_own_node])))

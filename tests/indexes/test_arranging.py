@@ -273,6 +273,11 @@ def test_mmr_scales_fused_scores_and_bm25(store, mode):
     assert ids(found) == [pool[i].id for i in chosen]
 
 
+def test_mmr_with_equal_scores_uses_diversity_only(circle):
+    found = circle.search("at", 3, "lexical", ranking=RankingOptions(mmr=0.5))
+    assert ids(found) == ["12", "80", "-30"]
+
+
 def test_mmr_uses_reranker_scores(circle):
     by_table = ByTable({"at": 1.0})
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
@@ -272,6 +273,15 @@ def test_files_without_stored_lines_are_counted(source, run, in_folder):
     run(options=STRIP)
     assert lines(in_folder) == {f"# {line}": FILES for line in LICENCE}
     assert_as_made_at_once(in_folder, source)
+
+
+def test_lines_of_a_wrong_size_are_damage(source, run, in_folder):
+    run(source)
+    with Store.open(in_folder / ".ragembed") as store, store.writer() as opened, opened._database.transaction():
+        opened._connection.execute("UPDATE source_lines SET keys = x'010203'")
+    (source / "file0.go").unlink()
+    with pytest.raises(StoreDamagedError, match="3 bytes for the lines"):
+        run()
 
 
 # Searching

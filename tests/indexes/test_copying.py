@@ -19,6 +19,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.storage import copying
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.writing.verification import verify_store
 from tests.conftest import KnownEncoder, record
@@ -285,6 +286,28 @@ def test_failed_copy_leaves_the_target_unchanged(tmp_path, act, error, place, st
     assert nth > 15
     assert seen(target) == seen(store)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "target"]
+
+
+def test_copy_to_a_full_disk_raises_one_error(store, other, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(copying.shutil, "copyfileobj", full)
+    with pytest.raises(StoreError, match=r"cannot copy the store .*store to .*other: No space left on device"):
+        copy(store, other)
+    assert seen(other)[1][0].id == "old"
+
+
+def test_killed_copy_leaves_the_former_store(store, other):
+    before = seen(other)
+    command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
+    # The process dies when the copy is complete but does not have its final name yet.
+    assert subprocess.run([*command, "1"], check=False).returncode == 9
+    assert seen(other) == before
+    assert_sound(other)
+    copy(store, other)
+    assert seen(other) == seen(store)
+    assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
 
 
 SCRIPT = """

@@ -560,6 +560,11 @@ def test_null_and_booleans_have_no_order():
             Comparison(Field("x"), operator, True)
 
 
+def test_unknown_operator_raises():
+    with pytest.raises(ConfigError, match="unknown comparison '= 1 OR 1': expected one of = < <= > >="):
+        Comparison(Field("x"), "= 1 OR 1", 1)
+
+
 def test_number_of_steps_in_a_field_is_bounded():
     keys = [f"k{at}" for at in range(16)]
     value = 1

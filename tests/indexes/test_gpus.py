@@ -11,7 +11,7 @@ from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import gpus
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.gpus import building_gpus, choose_gpus, to_gpus
+from ragembed.indexes.faiss_index.gpus import building_gpus, centroids_on_gpus, choose_gpus, to_gpus
 from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.faiss_index.specs import parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
@@ -108,6 +108,12 @@ def test_unknown_gpu_number_raises_and_lists_the_gpus(fakes):
         choose_gpus("gpu:1,7")
 
 
+@pytest.mark.parametrize("asked", ["", "GPU", "gpu:", "gpu:0,", "gpu:-1", "gpu:1,1"])
+def test_unknown_device_raises(fakes, asked):
+    with pytest.raises(ConfigError, match="gpu:0,2"):
+        choose_gpus(asked)
+
+
 def test_indexes_are_built_where_documents_are_encoded(fakes, encoder):
     assert building_gpus("gpu:1", encoder) == ((1,), "on GPU 1")
     assert building_gpus("cpu", encoder) == ((), "on the CPU")
@@ -138,6 +144,13 @@ def test_an_index_that_does_not_fit_on_one_gpu_is_split(fakes):
     assert fakes.copies == [([1, 0], True, False)]
 
 
+@pytest.mark.parametrize(("numbers", "share"), [((0, 1), 0.5), ((1,), 1)])
+def test_index_larger_than_all_gpus_raises(fakes, numbers, share):
+    fakes.free = int(4 * DATA.size * share) - 1
+    with pytest.raises(GpuError, match=r"do not fit in the memory of GPUs? .*use the CPU"):
+        to_gpus(stored("Flat"), numbers)
+
+
 def test_out_of_memory_reduces_the_batch_of_queries(fakes):
     fakes.most_queries = 64
     many = np.tile(QUERIES, (3, 1))
@@ -165,6 +178,13 @@ def test_build_on_gpus_equals_build_on_the_cpu(fakes, kind, tmp_path):
     assert [numbers for numbers, _, _ in fakes.copies] == [[0, 1], [0, 1]]
     on_cpu, on_gpu = (SegmentIndex(tmp_path / name, spec, len(DATA), DIM) for name in ("cpu", "gpu"))
     assert np.array_equal(on_gpu.search(QUERIES, 10)[1], on_cpu.search(QUERIES, 10)[1])
+
+
+def test_training_without_enough_memory_raises(fakes):
+    index = faiss.index_factory(DIM, "IVF40,Flat", faiss.METRIC_INNER_PRODUCT)
+    fakes.free = 0
+    with pytest.raises(GpuError, match="do not fit in the memory of GPU 1"), centroids_on_gpus(index, (1,)):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["flat", "fp16", "sq8", "ivf"])

@@ -4,6 +4,7 @@ import faiss
 import numpy as np
 import pytest
 
+from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index import building, vectors
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import SegmentIndex
@@ -163,3 +164,19 @@ def test_interrupted_build_leaves_no_temporary_file(name, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build(name, clusters(SIZE), tmp_path / "index.faiss", advance=interrupt)
     assert [file.name for file in tmp_path.iterdir()] == ["index.faiss"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("IVF1000,Flat", "Number of training points"),
+        ("IVF8,PQ5", "dimension"),
+    ],
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_unsupported_kind_raises_and_leaves_no_temporary_file(name, why, tmp_path):
+    with pytest.raises(
+        ConfigError, match=f"FAISS cannot build an index of kind {name} from 900 vectors of dimension 16: .*{why}"
+    ):
+        build(name, clusters(SIZE), tmp_path / "index.faiss")
+    assert {file.name for file in tmp_path.iterdir()} <= {"index.faiss"}

@@ -1,6 +1,7 @@
 """The language of a store selects the stemmer for its words."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -112,6 +113,15 @@ def test_new_release_of_the_stemmer_rebuilds_the_index(tmp_path, forget, monkeyp
         generation = store.status()["generation"]
         store.delete(["nobody"])
         assert store.status()["generation"] == generation
+
+
+def test_stemmer_is_thread_safe():
+    words = [f"{word}{ending}" for word in ("häus", "strass", "lauf", "gross") for ending in ("er", "en", "ern", "es")]
+    alone = [snowball.stemmer("german").stemWord(word) for word in words] * 200
+    stemmer.cache_clear()
+    stem = stemmer("german")
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(stem, words * 200)) == alone
 
 
 # The store

@@ -399,3 +399,18 @@ def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
         for where in (None, parse("n < 30")):
             given, expected = both(many, query, limit, where)
             assert given == expected
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_file_that_is_not_a_block_raises(tmp_path, content):
+    (tmp_path / "block").write_bytes(content)
+    with pytest.raises(StoreDamagedError, match="block"):
+        PostingsBlock.read(tmp_path / "block")
+
+
+def test_mismatched_arrays_raise(tmp_path):
+    block = IndexedTerms("none").postings([1, 2], [(None, None, "a b"), (None, None, "b")])
+    shorter = PostingsBlock(**{**arrays(block), "positions": block.positions[:-1]})
+    shorter.save(tmp_path / "block")
+    with pytest.raises(StoreDamagedError, match=r"the arrays of .* do not match"):
+        PostingsBlock.read(tmp_path / "block")

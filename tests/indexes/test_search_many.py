@@ -116,6 +116,15 @@ def test_all_queries_read_one_generation(store, tmp_path, monkeypatch):
     assert len(store.search_many(QUERIES, 10**6, "dense")[0]) == 95
 
 
+def test_nothing_asked_and_an_empty_store_give_no_results(store, tmp_path):
+    empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
+    assert empty.search_vectors(np.zeros((2, DIM)), 5) == [[], []]
+    for mode in ("dense", "lexical", "hybrid"):
+        assert store.search_many([], 5, mode) == empty.search_many([], 5, mode) == []
+        assert store.search_many(["a", "b"], 0, mode) == empty.search_many(["a", "b"], 5, mode) == [[], []]
+    assert store.search_vectors(np.zeros((0, DIM)), 5) == store.search_vectors([], 5) == []
+
+
 def test_invalid_arguments_are_refused(store):
     with pytest.raises(ConfigError, match="queries is the text 'lock': expected a list of texts; use search for one"):
         store.search_many("lock")
@@ -153,6 +162,12 @@ def test_threads_limit_is_kept(store, threads, monkeypatch):
         assert set(used[::2]) == {1}
     assert faiss.omp_get_max_threads() == 4
     set_threads(1)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_zero_threads_are_refused(store, threads):
+    with pytest.raises(ConfigError, match=f"threads is {threads}: expected 1 or more"):
+        Store.open(store.path, threads=threads)
 
 
 # Every kind of index

@@ -647,6 +647,18 @@ def test_invalid_index_file_is_refused_before_faiss_reads_it(known, data, monkey
         store.search("text", 3, "dense")
 
 
+def test_truncated_index_is_refused(known):
+    file = sorted(known.glob("segments/*/index.faiss"))[0]
+    file.write_bytes(file.read_bytes()[:120])
+    rename_hash(known, file, "index_sha256")
+    with (
+        Store.open(known, KnownEncoder()) as store,
+        pytest.raises(StoreDamagedError, match="lies outside the file"),
+    ):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
+
+
 _HIDDEN_IN_A_COMMENT = (
     "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, '''delete''',"
     " '''--''); DELETE FROM sources; SELECT (''' || char(10) || 'delete''') WHERE name = 'chunks_deleted'"
@@ -688,6 +700,17 @@ def test_names_outside_the_store_are_refused(known, tmp_path, name):
     report = verify_store(known, KnownEncoder(), repair=True)
     assert found_parts(report) == {(Part.DATABASE, "store.db")}
     assert (victim / "raw.f16").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, ""])
+def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
+    with closing(sqlite3.connect(known / "store.db")) as connection:
+        about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
+    about["fingerprint"] = fingerprint
+    edit(known, ("UPDATE meta SET value = ? WHERE key = 'embedder'", (json.dumps(about),)))
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a hash"):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
 @pytest.mark.parametrize("kind", ["flat ", "IVF16,,Flat"])

@@ -169,3 +169,14 @@ def test_adopt_refuses_other_token_weights(tmp_path, tiny_config):
     store = Store.create(tmp_path / "s", Embedder(tiny_config).fit(TEXTS))
     with store.writer() as open_writer, pytest.raises(IncompatibleStoreError, match="index again"):
         open_writer.adopt(Embedder(tiny_config).fit(TEXTS[:2]))
+
+
+def test_writer_refuses_another_embedder(tmp_path, encoder, make_encoder, make_record):
+    from ragembed.indexes.storage.transactions import open_for_writing
+
+    store = Store.create(tmp_path / "s", encoder)
+    with (
+        open_for_writing(store.path / "store.db") as database,
+        pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"),
+    ):
+        writer.StoreWriter(store.path, database, make_encoder(name="other"))

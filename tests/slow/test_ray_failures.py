@@ -3,20 +3,27 @@
 import pytest
 
 from tests.distributed.documents import contents
-from tests.distributed.ray_fixtures import SCENARIOS, documents, run_in_namespace
+from tests.distributed.ray_fixtures import documents, results_once, run_in_namespace
 
 pytestmark = pytest.mark.slow
-__all__ = ["documents", "run_in_namespace"]
+__all__ = ["documents", "results_once", "run_in_namespace"]
 
 
 @pytest.fixture(scope="module")
-def tasks(run_in_namespace):
-    return run_in_namespace(SCENARIOS / "engine_scenarios.py", timeout=500)
+def tasks(results_once):
+    return results_once("engine_scenarios.py")
 
 
 @pytest.fixture(scope="module")
-def indexing(run_in_namespace, documents):
-    return run_in_namespace(SCENARIOS / "store_scenarios.py", documents, timeout=500)
+def indexing(results_once, documents):
+    return results_once("store_scenarios.py", documents)
+
+
+def test_an_error_in_a_task_arrives_as_itself_and_the_task_is_not_repeated(tasks):
+    found = tasks["an_error"]
+    assert found["error"] == ["DocumentError", "embed 1 cannot be read"]
+    assert found["attempts"] == 1
+    assert "engine_scenarios.py" in found["cause"]
 
 
 def test_a_cluster_without_room_for_a_worker_is_an_error(tasks):
@@ -25,12 +32,23 @@ def test_a_cluster_without_room_for_a_worker_is_an_error(tasks):
     assert "room for a worker with 3 CPUs and 0 GPUs" in message
 
 
+def test_a_task_that_kills_every_worker_ends_in_an_error_that_names_it(tasks):
+    found = tasks["a_poisoned_task"]
+    kind, message = found["failure"]
+    assert kind == "WorkerLostError"
+    assert "6 workers died on task 2 of stage 'embed'" in message
+    assert 2 not in found["done"]
+    assert found["attempts"][2] == 6
+    assert max(found["attempts"][:2] + found["attempts"][3:]) == 1
+
+
 def test_workers_share_a_gpu(tasks):
     found = tasks["parts_of_a_gpu"]
     assert (found["done"], found["nodes"], found["workers"]) == ([0, 1, 2, 3], 1, 2)
 
 
-def test_workers_end_with_the_run_that_is_interrupted(tasks):
+def test_workers_end_with_the_run_that_is_left_or_interrupted(tasks):
+    assert tasks["left_early"] == {"first": 0, "gone": True}
     assert tasks["interrupted"] == {"gone": True}
 
 
