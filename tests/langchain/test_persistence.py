@@ -283,6 +283,15 @@ def test_merge_does_not_change_the_other_store() -> None:
         assert len(store) == 3
 
 
+def test_merge_with_other_embeddings_embeds_texts(light: RagEmbeddings, store: RagVectorStore) -> None:
+    with RagVectorStore.from_texts(["zebra wing"], light, ids=["z"]) as theirs:
+        assert store.merge_from(theirs) == ["z"]
+        assert ids(store.similarity_search("zebra wing", k=1)) == ["z"]
+        assert theirs.merge_from(store) == ["id0", "id1", "id2", "id3", "z"]
+        assert ids(theirs.similarity_search(TEXTS[3], k=1)) == ["id3"]
+        assert len(store) == len(theirs) == 5
+
+
 # Hostile files
 
 LOADING = """
