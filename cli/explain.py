@@ -14,7 +14,7 @@ from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.relevance import RelevanceParts
+from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable, printable_line
@@ -30,8 +30,46 @@ LEAST = 5e-4
 """Smaller values round to 0.000 in the output and are left out."""
 
 
-def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
+def explained(explanation: Explanation, place: Callable[[ChunkRecord], str], *, verbose: bool = False) -> list[str]:
     """Return the lines that explain a score; ``place`` returns the file and lines of a chunk."""
+    lines = _numbers(explanation, place) if verbose else _reasons(explanation, place)
+    if explanation.note is not None:
+        lines.append(f"note       {explanation.note}")
+    return [printable_line(line) for line in lines]
+
+
+def _reasons(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
+    """Return what matched, a line for each part of the score; the parts of a hybrid score add up to it."""
+    best = sorted(explanation.phrases.items(), key=lambda item: -item[1])
+    matched = ", ".join(bare(phrase) for phrase, score in best if score >= LEAST) or "none of the query's words counts"
+    cosine = explanation.hit.dense
+    near = [] if cosine is None else [f"cosine {cosine:.2f} with the query"]
+    if explanation.contributions is not None:
+        shares = _largest(explanation.contributions.document_words())
+        near += [f"closest words {', '.join(share.word for share in shares)}"] if shares else []
+    if explanation.mode == "lexical":
+        lines = [f"words      {matched}"]
+    elif explanation.dense is None or explanation.lexical is None:
+        lines = [f"meaning    {', '.join(near)}"]
+    else:
+        moved = [term for term in explanation.terms if term.kind == "feedback"]
+        feedback = sum(term.value for term in moved) + (explanation.shared.value if explanation.shared else 0.0)
+        words = explanation.lexical.value
+        lines = [
+            f"words      {words:+.2f}: {matched}",
+            f"meaning    {explanation.score - words - feedback:+.2f}: {', '.join(near)}",
+        ]
+        if feedback:
+            like = ", ".join(dict.fromkeys(map(place, (*explanation.towards, *explanation.like))))
+            lines.append(f"feedback   {feedback:+.2f}: like the best candidates, {like}")
+    if explanation.relevance is not None:
+        value = explanation.relevance.value
+        lines.append(f"relevance  {value:.2f}, a {relevance_word(value)} match")
+    return lines
+
+
+def _numbers(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
+    """Return how each part of the score is computed."""
     lines = []
     if explanation.mode == "lexical":
         lines.append(f"words      {explanation.score:.3f}{_phrases(explanation.phrases)}")
@@ -41,9 +79,7 @@ def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> 
         lines += _words(explanation)
     if explanation.relevance is not None:
         lines.append(f"relevance  {_relevance(explanation.relevance)}")
-    if explanation.note is not None:
-        lines.append(f"note       {explanation.note}")
-    return [printable_line(line) for line in lines]
+    return lines
 
 
 def shaded(body: str, explanation: Explanation) -> str:
@@ -152,8 +188,12 @@ def _words(explanation: Explanation) -> list[str]:
 
 def _listed(words: Sequence[WordShare]) -> str:
     """Return the words that contribute most, each with the word of the query that contributes most to it."""
-    named = [s for s in words if s.origin == "text" and is_word(s.word) and s.value >= LEAST][:WORDS]
-    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
+    return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in _largest(words)) or "none"
+
+
+def _largest(words: Sequence[WordShare]) -> list[WordShare]:
+    """Return the words that contribute most."""
+    return [share for share in words if share.origin == "text" and is_word(share.word) and share.value >= LEAST][:WORDS]
 
 
 def bare(phrase: str) -> str:

@@ -44,7 +44,7 @@ _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 _NOT_EXPLAINED = (
     *("alpha", "method", "feedback", "dedupe", "per_file", "mmr", "rerank", "rerank_depth", "min_relevance", "refresh"),
-    *("explain", "paths_only", "where", "globs", "match"),
+    *("explain", "verbose", "paths_only", "where", "globs", "match"),
 )
 """Parameters that ``--why`` does not use."""
 
@@ -104,7 +104,8 @@ class _QueryRanking:
 @takes(_QueryRanking)
 @shared("min_relevance", "refresh")
 @click.option("--files", "paths_only", is_flag=True, help="Print only the paths of the best files, one per line.")
-@click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
+@click.option("--explain", is_flag=True, help="Show why each result was found: words, meaning, likeness to the best.")
+@click.option("-v", "--verbose", is_flag=True, help="With --explain: show how each part of a score is computed.")
 @click.option(
     "--why", type=PlacePath(), metavar="FILE", help="Explain why FILE is not among the results, and its rank."
 )
@@ -119,6 +120,7 @@ def command(
     refresh: bool,
     paths_only: bool,
     explain: bool,
+    verbose: bool,
     why: Place | None,
     store: Path | None,
     collections: str | None,
@@ -188,7 +190,7 @@ def command(
     elif not print_records({**about, "results": results}, "results", output):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
-            _print_hit(result, words, coloured, state, explanation, name_file)
+            _print_hit(result, words, coloured, state, explanation, name_file, verbose)
     say_weak(hit.relevance for hit in hits)
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
@@ -215,6 +217,7 @@ def _print_hit(
     state: FileState | None,
     explanation: Explanation | None,
     name_file: Callable[[str, str | None], str],
+    verbose: bool,
 ) -> None:
     place = _place(result)
     above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
@@ -243,7 +246,7 @@ def _print_hit(
     if explanation is not None:
         from ragembed.cli.explain import explained
 
-        for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
+        for line in explained(explanation, lambda record: _place(place_json(record, name_file)), verbose=verbose):
             say(f"    {line}")
         click.echo()
 

@@ -36,14 +36,11 @@ from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
 
-NEAREST = 40
+NEAREST = 13
 """Number of nearest pseudo-queries whose cosines are averaged."""
 
-PSEUDO_QUERIES = 1_200
-"""Maximum number of pseudo-queries of a draw."""
-
-DRAWS = 2
-"""Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
+PSEUDO_QUERIES = 800
+"""Maximum number of pseudo-queries. Three times as many do not rank better."""
 
 LEAST_CHUNKS = 100
 """Number of chunks from which a search uses hubness: fewer chunks give too few pseudo-queries."""
@@ -66,7 +63,7 @@ class DrawnQueries:
     """The ``m`` pseudo-queries that chunks are compared with, and their unit vectors, float32, shape ``(m, d)``.
 
     ``origins`` are the hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a
-    text is not compared with its own pseudo-queries, which would be nearer than any query.
+    text is not compared with its own pseudo-query, which would be nearer than any query.
     """
 
     drawn: PseudoQueries
@@ -81,24 +78,22 @@ class DrawnQueries:
         """
         own = self._of_text
         found = np.zeros(len(vectors), dtype=np.float32)
-        nearest = min(NEAREST, len(self.vectors) - max(map(len, own.values()), default=0))
+        nearest = min(NEAREST, len(self.vectors) - 1)
         if nearest < 1:
             return found
         for start in range(0, len(vectors), _BLOCK):
             cosines = vectors[start : start + _BLOCK] @ self.vectors.T
             for row, key in enumerate(hashes[start : start + _BLOCK]):
-                cosines[row, own.get(key, [])] = -1.0
+                if key in own:
+                    cosines[row, own[key]] = -1.0
             cosines.partition(cosines.shape[1] - nearest, axis=1)
             found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
         return found
 
     @cached_property
-    def _of_text(self) -> dict[bytes, list[int]]:
-        """Positions of the pseudo-queries by the hash of the text that they were drawn from."""
-        found: dict[bytes, list[int]] = {}
-        for at, origin in enumerate(self.origins):
-            found.setdefault(origin.tobytes(), []).append(at)
-        return found
+    def _of_text(self) -> dict[bytes, int]:
+        """Position of the pseudo-query of each text that has one, by the hash of the text."""
+        return {origin.tobytes(): at for at, origin in enumerate(self.origins)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +106,7 @@ class MergedQueries(DrawnQueries):
     def of(cls, drawn: Sequence[tuple[DrawnQueries, Mapping[bytes, str]]], seed: int) -> MergedQueries | None:
         """Return the pseudo-queries that a store with the texts of all stores would have drawn, None if there are none.
 
-        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash. The draws take the
+        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash. A draw takes the
         texts with the smallest hashes, so the stores have drawn all of them. Pseudo-queries whose text was deleted are
         left out.
         """
@@ -122,11 +117,7 @@ class MergedQueries(DrawnQueries):
             for queries, _ in drawn
             for at in range(len(queries.origins))
         }
-        spans = [
-            (span, hashes[text])
-            for draw in range(DRAWS)
-            for span, text in draw_spans(texts.values(), PSEUDO_QUERIES, seed + draw)
-        ]
+        spans = [(span, hashes[text]) for span, text in draw_spans(texts.values(), PSEUDO_QUERIES, seed)]
         chosen = [(span, origin, *places[span, origin]) for span, origin in spans if (span, origin) in places]
         if not chosen:
             return None
@@ -287,12 +278,7 @@ def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubnes
 
 def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:
     """Draw pseudo-queries from the store's texts, and encode those not ``known``; None if no text has a word."""
-    seed = embedder.config.seed
-    drawn = [
-        each
-        for draw in range(DRAWS)
-        for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
-    ]
+    drawn = draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, embedder.config.seed)
     if not drawn:
         return None
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)

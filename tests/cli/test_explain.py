@@ -12,6 +12,7 @@ from ragembed.indexes import Store
 
 QUERY = "which lock does the writer hold?"
 NAMES = "meaning", "words", "shared"
+REASONS = "words", "meaning", "feedback"
 LETTERS = "abcdefghijklmnop"
 
 
@@ -42,8 +43,21 @@ def test_terms_sum_to_the_score(cli, mode):
 
 
 @pytest.mark.usefixtures("indexed")
+def test_reasons_add_up_to_the_score(cli):
+    shown = cli("query", "writer lock", "-k", "1", "--alpha", "0.1", "--explain").stdout
+    parts = [float(re.search(rf"^    {name} +([+-]\d\.\d\d): ", shown, re.M)[1]) for name in REASONS]
+    score = float(re.search(r"\((-?\d\.\d{3})\)$", shown.split("\n")[0])[1])
+    assert sum(parts) == pytest.approx(score, abs=0.02)
+    assert re.search(r"words +\S+: (\w+, )*lock\b", shown)
+    assert re.search(r"meaning +\S+: cosine 0\.\d\d with the query, closest words \w+, ", shown)
+    assert re.search(r"feedback +\S+: like the best candidates, docs/\w+\.\w+:\d+-\d+, ", shown)
+    assert re.search(r"^    words +\w+", cli("query", QUERY, "--mode", "lexical", "--explain").stdout, re.M)
+    assert re.search(r"^    meaning +cosine 0\.", cli("query", QUERY, "--mode", "dense", "--explain").stdout, re.M)
+
+
+@pytest.mark.usefixtures("indexed")
 def test_explain_hybrid_score_as_text(cli):
-    shown = cli("query", QUERY, "-k", "1", "--explain", "--alpha", "0.4").stdout
+    shown = cli("query", QUERY, "-k", "1", "--explain", "-v", "--alpha", "0.4").stdout
     assert shown.startswith("docs/locks.md")
     assert "\033" not in shown
     parts = [float(re.search(rf"^    {name} +([+-]\d\.\d+) = 0\.\d+ of", shown, re.M)[1]) for name in NAMES]
@@ -57,12 +71,12 @@ def test_explain_hybrid_score_as_text(cli):
 @pytest.mark.usefixtures("indexed")
 def test_explain_other_modes_and_fusions_as_text(cli):
     assert re.search(
-        r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUERY, "--mode", "dense", "--explain").stdout, re.M
+        r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUERY, "--mode", "dense", "--explain", "-v").stdout, re.M
     )
-    shown = cli("query", QUERY, "--mode", "lexical", "--explain").stdout
+    shown = cli("query", QUERY, "--mode", "lexical", "--explain", "-v").stdout
     assert re.search(r"^    words +\d\.\d{3}: \w+ \d\.\d{3}", shown, re.M)
-    assert "rank 1 of 11 candidates" in cli("query", QUERY, "--fusion", "rrf", "--explain").stdout
-    alone = cli("query", "wing", "--path", "docs/wings.txt", "--explain").stdout
+    assert "rank 1 of 11 candidates" in cli("query", QUERY, "--fusion", "rrf", "--explain", "-v").stdout
+    alone = cli("query", "wing", "--path", "docs/wings.txt", "--explain", "-v").stdout
     assert ", the same for all candidates" in alone
 
 
@@ -70,7 +84,7 @@ def test_explain_vector_of_a_single_token(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--pooling", "cls", "--postprocess", "none")
     assert (
         "the chunk's vector comes from [CLS] alone: no values for single words"
-        in cli("query", QUERY, "--explain").stdout
+        in cli("query", QUERY, "--explain", "-v").stdout
     )
 
 
@@ -79,7 +93,7 @@ def test_explain_prints_residual_of_quantiles(in_folder, cli, tiny_model):
     rows = [f"{first} {second}" for first in ("cat", "dog", "bird", "fish") for second in LETTERS]
     texts.write_text("body\n" + "\n".join(rows) + "\n")
     cli("index", texts, "--model", tiny_model, "--postprocess", "quantile-u")
-    shown = cli("query", "cat", "-k", "1", "--mode", "dense", "--explain").stdout
+    shown = cli("query", "cat", "-k", "1", "--mode", "dense", "--explain", "-v").stdout
     assert re.search(r"residual, not part of any pair of words: [+-]0\.\d{3}", shown)
 
 

@@ -34,7 +34,7 @@ def test_results_have_a_relevance_that_can_be_required(cli):
     relevant = [each["id"] for each in results(cli, "zebra sleeps", "-k", "24") if each["relevance"] >= least]
     kept = results(cli, "zebra sleeps", "--min-relevance", least)
     assert [each["id"] for each in kept] == relevant[:10]
-    shown = cli("query", "zebra sleeps", "--explain").stdout
+    shown = cli("query", "zebra sleeps", "--explain", "-v").stdout
     assert f"{relevance_word(values[0])} match)" in shown
     assert f"    relevance  {values[0]:.2f}: " in shown
     assert "highest possible" in shown

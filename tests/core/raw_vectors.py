@@ -13,7 +13,7 @@ def config(folder, **changes):
 
 
 def raw(folder, texts, corpus=TEXTS, **changes):
-    """Return the raw vectors of ``texts`` after a check that queries, of one window, and few documents have the same."""
+    """Return the raw vectors of ``texts``; check that few documents, and queries of one window, have the same."""
     embedder = Embedder(config(folder, **changes)).fit_extractor(corpus)
     documents = embedder.raw_documents(texts)
     np.testing.assert_allclose(embedder.extractor.encode(texts, "few-documents"), documents, atol=1e-4)
