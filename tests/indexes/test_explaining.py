@@ -30,8 +30,8 @@ FUSIONS = [
 
 @pytest.fixture(scope="module")
 def embedder(tiny_model):
-    # Windows of 12 tokens, so that some texts have several.
-    settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 12, "postprocess": ("abtt:1", "normalize")}
+    # Windows of 16 tokens hold the query, and some texts have several.
+    settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 16, "postprocess": ("abtt:1", "normalize")}
     return Embedder(EmbedderConfig(**settings)).fit(TEXTS.values())
 
 
