@@ -38,7 +38,7 @@ def docs(tmp_path):
     folder.mkdir()
     rng = random.Random(3)
     for i in range(24):
-        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 5, 20]))]
+        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 4, 12]))]
         (folder / f"{i:02}.md").write_text("\n\n".join([LICENCE, *paragraphs]))
     (folder / "copy.md").write_bytes((folder / "07.md").read_bytes())
     (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing of the kind")

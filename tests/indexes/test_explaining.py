@@ -30,8 +30,8 @@ FUSIONS = [
 
 @pytest.fixture(scope="module")
 def embedder(tiny_model):
-    # Windows of 12 tokens, so that some texts have several.
-    settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 12, "postprocess": ("abtt:1", "normalize")}
+    # Windows of 16 tokens hold the query, and some texts have several.
+    settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 16, "postprocess": ("abtt:1", "normalize")}
     return Embedder(EmbedderConfig(**settings)).fit(TEXTS.values())
 
 
@@ -69,12 +69,6 @@ def test_hybrid_terms_sum_to_the_score(store, fusion):
         assert found.pairs.sum() + found.residual == pytest.approx(expected, abs=1e-5)
         assert found.residual == pytest.approx(0.0, abs=1e-5)
         assert (each.unit == "cosine") == (fusion.method == "rrf" or fusion.alpha == 0.0)
-
-
-def test_single_hits_are_explained_as_among_the_others(store):
-    explanations = store.explain(QUERY, 5)
-    [second] = store.explain(QUERY, 5, ids=[explanations[1].hit.id, "unknown"])
-    assert second.to_dict() == explanations[1].to_dict()
 
 
 def test_feedback_has_one_term_per_chunk(store, embedder):
@@ -118,13 +112,6 @@ def test_bm25_is_the_sum_over_phrases(store, question):
         check_sums(each)
 
 
-def test_phrases_are_reported_for_chunks_that_contain_them(store):
-    explanations = {each.hit.id: each.phrases for each in store.explain('"boundary layer" wing', 7, "lexical")}
-    assert explanations.keys() == {"wings/a", "wings/b"}
-    assert explanations["wings/a"].keys() == {"boundary layer", "wing"}
-    assert explanations["wings/b"].keys() == {"boundary layer"}
-
-
 def test_token_pairs_sum_to_the_cosine(store):
     for each in store.explain(QUERY, 7, "dense"):
         check_sums(each)
@@ -140,24 +127,6 @@ def test_query_without_words_is_explained_by_its_vector(store):
     for each in store.explain("?!", 3):
         check_sums(each)
         assert (each.mode, each.dense, dict(each.phrases)) == ("dense", None, {})
-
-
-def test_quantile_explanation_has_a_residual(tmp_path, tiny_model, make_record):
-    config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("quantile-u",))
-    with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
-        store.add([make_record(name, text) for name, text in TEXTS.items()])
-        for each in store.explain(QUERY, 3, "dense"):
-            assert abs(each.contributions.residual) > 0.1
-            assert each.contributions.pairs.sum() + each.contributions.residual == pytest.approx(each.score)
-
-
-def test_bfloat16_explanation_includes_rounding(tmp_path, tiny_model, make_record):
-    config = EmbedderConfig(model=str(tiny_model), dtype="bfloat16", postprocess=("center", "normalize"))
-    with Store.create(tmp_path / "s", Embedder(config).fit(TEXTS.values())) as store:
-        store.add([make_record(name, text) for name, text in TEXTS.items()])
-        for each in store.explain(QUERY, 3, "dense"):
-            assert each.contributions.pairs.sum() == pytest.approx(each.hit.score, abs=1e-5)
-            assert each.contributions.rounding != 0.0
 
 
 def test_other_embedders_have_no_tokens(tmp_path, encoder, make_record):
@@ -220,12 +189,6 @@ def test_origins_of_normalised_text(store, make_record):
     assert origin("Unified") == "Uni\ufb01ed"
     assert origin("international") == "inter-\n  national"
     assert origin("lock") == "lo\u00adck"
-
-
-def test_unrelated_text_has_no_origins(store, make_record):
-    store.add([make_record("part", "Nobody owns it. Zebras sleep.", searched="Zebras sleep.")])
-    [explanation] = [each for each in store.explain("zebra", 8, "dense") if each.hit.id == "part"]
-    assert (set(explanation.origins), explanation.text_start) == ({None}, None)
 
 
 def test_to_dict_returns_json_values(store):

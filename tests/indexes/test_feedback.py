@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Fusion, Store
-from ragembed.indexes.search.feedback import KeptWords, is_code, moved, shares, words_of
+from ragembed.indexes.search.feedback import is_code, moved, shares, words_of
 from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
 from ragembed.indexes.search.hybrid import LexicalMatches, with_expected
 from tests.conftest import record
@@ -66,38 +66,6 @@ def test_likeness_equals_the_reference(texts, best):
     assert found.shape == (len(texts),)
     if texts:
         np.testing.assert_allclose(found, reference_likeness(texts, best), atol=1e-9)
-
-
-def test_shared_rare_words_score_highest():
-    texts = ["boundary layer suction", "suction in a boundary layer", "the layer of paint", "tea"]
-    of_each = likeness(texts, 1)
-    assert of_each[1] > of_each[2] > of_each[3] == 0.0
-
-
-def test_likeness_ignores_case_and_accepts_no_texts():
-    assert likeness(["Wing", "WING", "tea"], 1)[1] == likeness(["wing", "wing", "tea"], 1)[1] > 0
-    assert likeness([], 3).shape == (0,)
-    assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
-
-
-def test_words_of_a_generation_are_read_once():
-    kept, reads = KeptWords(), []
-
-    def read(keys):
-        reads.append(list(keys))
-        return {key: f"text {key}" for key in keys}
-
-    for keys in ([1, 2], [2, 3], [1, 2, 3]):
-        found = kept.of(keys, read)
-        assert {key: words.tolist() for key, words in found.items()} == {
-            key: words_of(f"text {key}").tolist() for key in keys
-        }
-    assert reads == [[1, 2], [3], []]
-    for key in range(5_000):
-        kept.of([key], read)
-    reads.clear()
-    kept.of(range(5_000), read)
-    assert reads == [list(range(904))]  # the latest 4,096 were kept
 
 
 def test_moved_query_is_nearer_to_the_best():

@@ -18,40 +18,27 @@ KNOWN = (
     [
         ({}, And(())),
         ({"x": 1}, ONE),
-        ({"x": None}, Not(Exists(X))),
         ({"x": {"$eq": 1}}, ONE),
-        ({"x": {"$eq": None}}, Not(Exists(X))),
         ({"x": {"$ne": 1}}, Not(ONE)),
-        ({"x": {"$ne": None}}, Not(Not(Exists(X)))),
-        ({"x": {"$gt": 1}}, Comparison(X, ">", 1)),
         ({"x": {"$gte": 1.5}}, Comparison(X, ">=", 1.5)),
         ({"x": {"$lt": "a"}}, Comparison(X, "<", "a")),
-        ({"x": {"$lte": 1}}, Comparison(X, "<=", 1)),
         ({"x": {"$in": [1, "a", True]}}, In(X, (1, "a", True))),
-        ({"x": {"$in": (1,)}}, In(X, (1,))),
-        ({"x": {"$in": {1}}}, In(X, (1,))),
-        ({"x": {"$in": []}}, In(X, ())),
         ({"x": {"$in": [1, None]}}, Or((In(X, (1,)), Not(Exists(X))))),
         ({"x": {"$nin": [1]}}, Not(In(X, (1,)))),
         ({"x": {"$exists": True}}, Exists(X)),
         ({"x": {"$exists": False}}, Not(Exists(X))),
         ({"x": {"$contains": "a"}}, Contains(X, "a")),
-        ({"x": {"$contains": None}}, Contains(X, None)),
         ({"x": {"$like": "a%"}}, Like(X, "a%")),
         ({"x": {"$glob": "a*"}}, Glob(X, "a*")),
         ({"x": {"$regex": "a+"}}, Regex(X, "a+")),
         ({"$regex": "a+"}, Regex(TEXT, "a+")),
         ({"x": {"$gte": 1, "$lt": 3}}, And((Comparison(X, ">=", 1), Comparison(X, "<", 3)))),
-        ({"x": {"$not": {"$eq": 1}}}, Not(ONE)),
         ({"x": {"$not": {"$gte": 1, "$lt": 3}}}, Not(And((Comparison(X, ">=", 1), Comparison(X, "<", 3))))),
-        ({"x": {"$not": {"$not": {"$eq": 1}}}}, Not(Not(ONE))),
         ({"x": {"$gt": 0, "$not": {"$eq": 1}}}, And((Comparison(X, ">", 0), Not(ONE)))),
         ({"x": 1, "y": 2}, And((ONE, Comparison(Field("y"), "=", 2)))),
-        ({"$and": [{"x": 1}, {}]}, And((ONE, And(())))),
         ({"$or": [{"x": 1}, {"y": 2}]}, Or((ONE, Comparison(Field("y"), "=", 2)))),
         ({"$or": ({"x": 1},), "x": 1}, And((Or((ONE,)), ONE))),
         ({"$not": {"x": 1}}, Not(ONE)),
-        ({"$not": {"$or": [{"x": 1}]}}, Not(Or((ONE,)))),
         ({"a.b": 1}, Comparison(Field("a.b"), "=", 1)),
         ({"a": {"b": 1}}, Comparison(Field("a", metadata=True, nested=("b",)), "=", 1)),
         (
@@ -63,12 +50,9 @@ KNOWN = (
                 )
             ),
         ),
-        ({"$id": "i"}, Ids(("i",))),
         ({"$id": ["i", "j"]}, Ids(("i", "j"))),
         ({"$id": {"$nin": ["i"]}}, Not(Ids(("i",)))),
         ({"metadata.x": 1}, Comparison(Field("metadata.x"), "=", 1)),
-        ({"": 1}, Comparison(Field(""), "=", 1)),
-        ({"and": 1}, Comparison(Field("and"), "=", 1)),
         ({"size": "XL"}, Comparison(Field("size"), "=", "XL")),
     ],
 )
@@ -81,9 +65,7 @@ def test_dictionaries_are_converted(given, expected):
     [
         ({"x": {"$soundex": "a"}}, rf"unknown operator '\$soundex' for x: expected one of {KNOWN}"),
         ({"x": {"y": 1, "$eq": 1}}, rf"unknown operator 'y' for x: expected one of {KNOWN}"),
-        ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
-        ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
         (
             {"$nor": []},
             r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, \$id, or the",
@@ -91,36 +73,27 @@ def test_dictionaries_are_converted(given, expected):
         ({"$id": 1}, r"\$id got 1: expected an id, a list of ids"),
         ({"$eq": 1}, r"unknown operator '\$eq' instead of a field.*as in {'year': {'\$gte': 2020}}"),
         ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),
-        ({"x": {"$not": {}}}, "x has an empty dictionary"),
         ({"x": {"$not": 1}}, r"\$not for x got 1: expected operators"),
         ({"x": ["a"]}, r"x is compared with the list \['a'\]: expected \$in .* or \$contains"),
-        ({"x": ("a",)}, r"expected \$in .* or \$contains"),
         ({"x": {"$eq": ["a"]}}, r"\$eq for x got the list \['a'\]: expected a single value; \$in takes a list"),
-        ({"x": {"$ne": ["a"]}}, r"\$ne for x got the list"),
         (
             {"x": {"$contains": ["a"]}},
             r"\$contains for x got the list .*join several \$contains with \$and or \$or",
         ),
         ({"x": {"$in": "abc"}}, r"\$in for x got 'abc': expected a list of values"),
-        ({"x": {"$nin": 5}}, r"\$nin for x got 5: expected a list of values"),
         ({"x": {"$in": [[1]]}}, r"x is compared with \[1\], of type list: expected a string, a number, true or false"),
         ({"x": {"$exists": 1}}, r"\$exists for x got 1: expected True or False"),
         ({"x": {"$gt": None}}, r"x is compared with null, which has no order: .*IS NULL or \$exists"),
         ({"x": {"$gt": True}}, "x > True: true and false have no order"),
-        ({"x": {"$gt": [1]}}, r"x is compared with \[1\], of type list"),
         ({"x": {"$like": 5}}, "the pattern for x is 5: expected a string, not int"),
-        ({"x": lambda metadata: True}, "of type function: expected a string, a number, true or false"),
         ({"x": {"$eq": float("nan")}}, "x is compared with nan: expected a number that a float can hold"),
         ({"mtime": {"$gt": "yesterday"}}, "'yesterday' is not a time: expected a date"),
         ({"x": {"$regex": "(a"}}, r"the regular expression '\(a' is invalid: missing \)"),
-        ({"path": {"$glob": "docs/"}}, "the glob 'docs/' has nothing after a '/'"),
         ({5: 1}, "a field is named 5: expected a string, not int"),
         ({"$and": {"x": 1}}, r"\$and got {'x': 1}: expected a list of at least one filter"),
         ({"$or": []}, r"\$or got \[\]: expected a list of at least one filter"),
         ({"$or": ["x"]}, "the filter is 'x', of type str: expected a dictionary such as"),
-        ({"$not": [{"x": 1}]}, "of type list: expected a dictionary such as"),
         (lambda document: True, "of type function: expected a dictionary such as"),
-        (None, "the filter is None, of type NoneType: expected a dictionary"),
     ],
 )
 def test_invalid_dictionary_raises(given, message):
@@ -149,10 +122,3 @@ def test_deep_nesting_raises(wrap):
         given = wrap(given)
     with pytest.raises(ConfigError, match=r"has more than 100 levels of .*: expected fewer"):
         parse_filter_dict(given)
-
-
-def test_nesting_below_the_bound_works():
-    given = {"x": 1}
-    for _ in range(100):
-        given = {"$and": [given]}
-    assert parse_filter_dict(given) != ONE

@@ -13,7 +13,6 @@ from ragembed.indexes.storage import reader
 from ragembed.indexes.types import SourceRecord
 from tests.conftest import WORDS, KnownEncoder
 
-MODES = ("dense", "lexical", "hybrid")
 SIZE = 240
 FILES = {
     f"{folder}/{name}{i}.{ext}": ext
@@ -86,20 +85,6 @@ def ids(hits):
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
-@pytest.mark.parametrize("mode", MODES)
-def test_search_finds_only_and_all_matching_chunks(store, where, mode):
-    wanted = matching(CONDITIONS[where])
-    assert store.count_selected(where=where) == len(wanted)
-    for query in ("lock 7", "segment vector", "file folder lock 13"):
-        for k in (1, 10, SIZE):
-            hits = store.search(query, k, mode, where=where)
-            assert set(ids(hits)) <= wanted
-            assert len(set(ids(hits))) == len(hits)
-            if mode != "lexical":
-                assert len(hits) == min(k, len(wanted))
-
-
-@pytest.mark.parametrize("where", CONDITIONS)
 def test_filtered_search_equals_unfiltered_search_without_other_chunks(store, where):
     wanted = matching(CONDITIONS[where])
     for mode in ("dense", "lexical"):
@@ -109,44 +94,6 @@ def test_filtered_search_equals_unfiltered_search_without_other_chunks(store, wh
             assert ids(found) == ids(everything)
             np.testing.assert_allclose([h.score for h in found], [h.score for h in everything], atol=1e-5)
             assert ids(store.search(query, 4, mode, where=where)) == ids(everything[:4])
-
-
-def test_filter_that_matches_everything_changes_nothing(store):
-    for mode in MODES:
-        plain, filtered = store.search("lock 7", 20, mode), store.search("lock 7", 20, mode, where="i >= 0")
-        assert ids(plain) == ids(filtered)
-        np.testing.assert_allclose([h.score for h in plain], [h.score for h in filtered], atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_scores_of_a_hit_do_not_depend_on_the_filter(store, mode):
-    plain = {hit.id: hit for hit in store.search("writer lock 7", SIZE, mode)}
-    for hit in store.search("writer lock 7", 10, mode, where="tenth = 3"):
-        assert (hit.chunk, hit.source) == (plain[hit.id].chunk, plain[hit.id].source)
-        if mode == "hybrid":
-            assert hit.dense == pytest.approx(plain[hit.id].dense, abs=1e-5)
-            assert hit.lexical == pytest.approx(plain[hit.id].lexical, abs=1e-5)
-
-
-FORMS = [
-    ("tenth = 3", {"tenth": 3}, Comparison(Field("tenth"), "=", 3)),
-    ("i >= 30 AND i < 60", {"i": {"$gte": 30, "$lt": 60}}, None),
-    ("name IN ('the', 'a')", {"name": {"$in": ["the", "a"]}}, None),
-    ("NOT flag = true", {"$not": {"flag": True}}, Not(Comparison(Field("flag"), "=", True))),
-    ("path GLOB '*.md' OR tenth = 1", {"$or": [{"path": {"$glob": "*.md"}}, {"tenth": 1}]}, None),
-    ("rare CONTAINS 3", {"rare": {"$contains": 3}}, None),
-    ("rare IS NULL", {"rare": {"$exists": False}}, None),
-    ("i >= 0", {}, And(())),
-]
-
-
-@pytest.mark.parametrize(("condition", "dictionary", "node"), FORMS)
-def test_all_forms_of_a_filter_give_the_same_results(store, condition, dictionary, node):
-    found = ids(store.search("lock 7", SIZE, "dense", where=condition))
-    assert found
-    assert ids(store.search("lock 7", SIZE, "dense", where=dictionary)) == found
-    if node is not None:
-        assert ids(store.search("lock 7", SIZE, "dense", where=node)) == found
 
 
 leaves = st.one_of(
@@ -189,16 +136,6 @@ def test_search_agrees_with_an_evaluation_in_python(store, node, k):
     everything = [hit.id for hit in store.search("lock 7", SIZE, "dense") if hit.id in wanted]
     assert ids(store.search("lock 7", k, "dense", where=node)) == everything[:k]
     assert len(store.search("lock 7", k, where=node)) == min(k, len(wanted))
-
-
-def test_only_matching_chunks_with_the_same_text_are_found(tmp_path):
-    with Store.create(tmp_path / "s", KnownEncoder()) as store:
-        store.add([ChunkRecord(f"id{i}", Chunk("same text", metadata={"i": i})) for i in range(20)])
-        store.add([ChunkRecord("other", Chunk("other text", metadata={"i": 7}))])
-        assert set(ids(store.search("same text", 9, "lexical", where="i = 7"))) == {"id7", "other"}
-        for mode in MODES:
-            assert ids(store.search("same text", 9, mode, where="i = 7"))[0] == "id7"
-            assert ids(store.search("same", 9, mode, where="i >= 18")) == ["id18", "id19"]
 
 
 def test_filtered_search_sees_new_writes(tmp_path):
@@ -259,11 +196,3 @@ def test_invalid_filter_raises_in_every_method(store, where):
     ):
         with pytest.raises(ConfigError):
             use()
-
-
-def test_values_in_a_filter_are_never_sql(store):
-    for value in ("' OR 1=1 --", "x'; DROP TABLE chunks; --", 'a"b', "\\", "%", "é", "?1"):
-        for name in ("name", value):
-            assert store.search("lock", 5, where=Comparison(Field(name), "=", value)) == []
-            assert store.count_selected(where={name: value}) == 0
-    assert len(store) == len(ALIVE)

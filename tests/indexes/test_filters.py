@@ -2,12 +2,9 @@
 
 import fnmatch
 import json
-import re
 import sqlite3
 import time
-from datetime import date, datetime, timedelta, timezone
-from fractions import Fraction
-from operator import eq, ge, gt, le, lt
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
@@ -46,37 +43,18 @@ FILE = {"path": "docs/a.md", "ext": "md", "size": 100, "mtime_ns": NEW_YEAR * SE
 HOSTILE = [
     "'; DROP TABLE chunks; --",
     '"; DROP TABLE chunks; --',
-    "' OR 1 = 1 --",
-    "?",
     "?1",
-    ":name",
-    "$.x",
     '$."x"',
     "a.b",
-    "a[0]",
     "",
-    " ",
-    "\\",
     "\\u0041",
     "it's",
-    'say "so"',
-    "''",
-    '""',
     "%",
-    "_",
-    "*",
     "[",
-    "/* */",
     "\n\t",
     "ключ",
-    "e\u0301",
     "😀",
-    "\ufeff",
-    "\uffff",
-    "\u202e",
     "NULL",
-    "true",
-    "1",
     "x" * 5000,
 ]
 
@@ -140,36 +118,24 @@ def holds(where, metadata=None, **fields):
     ("metadata", "where", "expected"),
     [
         ({"year": 2020}, "year = 2020", True),
-        ({"year": 2020}, "year = 2020.0", True),
         ({"year": 2020.5}, "year > 2020", True),
         ({"year": 2020}, "year = '2020'", False),
-        ({"year": "2020"}, "year = 2020", False),
         ({"year": "2020"}, "year >= 0", False),
-        ({"year": 2020}, "year < 'a'", False),
         ({"year": True}, "year = 1", False),
-        ({"year": True}, "year > 0", False),
         ({"year": 1}, "year = true", False),
         ({"year": True}, "year = true", True),
-        ({"year": True}, "year = false", False),
-        ({"year": False}, "year = false", True),
         ({"year": False}, "year IN (0, 'false')", False),
         ({"year": [2020]}, "year = 2020", False),
-        ({"year": [2020]}, "year = '[2020]'", False),
         ({"year": {"a": 1}}, "year = '{\"a\":1}'", False),
         ({"name": "B"}, "name < 'a'", True),
-        ({"name": "é"}, "name > 'z'", True),
         ({"name": "😀"}, "name > '\ufffd'", True),
         ({"name": "a"}, "name = 'A'", False),
-        ({"x": 0.1}, "x = 0.1", True),
         ({"x": 0.30000000000000004}, "x = 0.3", False),
-        ({"x": 0.30000000000000004}, "x = 0.30000000000000004", True),
         ({"x": 2**53 + 1}, f"x = {2**53 + 1}", True),
         ({"x": 2**53 + 1}, "x = 9007199254740992.0", False),
         ({"x": 2**63 - 1}, f"x = {2**63 - 1}", True),
         ({"x": 2**70}, f"x = {2**70}", True),
-        ({"x": -(2**63)}, f"x = {-(2**63)}", True),
         ({"x": 10**308}, f"x >= {10**308}", True),
-        ({"x": -0.0}, "x = 0", True),
     ],
 )
 def test_values_are_compared_only_within_their_type(metadata, where, expected):
@@ -195,11 +161,6 @@ def test_an_empty_list_selects_nothing_and_its_complement_all():
     assert holds({"x": {"$nin": []}})
 
 
-def test_empty_list_or_text_in_metadata_exists():
-    for value in ([], {}, "", 0, False):
-        assert holds("x IS NOT NULL", {"x": value})
-
-
 @pytest.mark.parametrize(
     ("value", "where", "expected"),
     [
@@ -207,17 +168,12 @@ def test_empty_list_or_text_in_metadata_exists():
         (["ab"], "x CONTAINS 'a'", False),
         ([1, 2.0], "x CONTAINS 2", True),
         ([True], "x CONTAINS 1", False),
-        ([True], "x CONTAINS true", True),
-        (["1"], "x CONTAINS 1", False),
         ([None], "x CONTAINS null", True),
-        ([], "x CONTAINS null", False),
         ([["a"]], "x CONTAINS 'a'", False),
         ("writer lock", "x CONTAINS 'lock'", True),
         ("writer lock", "x CONTAINS 'Lock'", False),
-        ("100%", "x CONTAINS '%'", True),
         ("writer", "x CONTAINS '%'", False),
         ("x", "x CONTAINS ''", True),
-        (12, "x CONTAINS 1", False),
         ({"a": "b"}, "x CONTAINS 'b'", False),
     ],
 )
@@ -229,17 +185,13 @@ def test_contains_matches_an_element_or_a_substring(value, where, expected):
     ("value", "where", "expected"),
     [
         ("Writer", "x LIKE 'wri%'", True),
-        ("Writer", "x LIKE '_riter'", True),
         ("Writer", "x LIKE 'rit'", False),
         ("É", "x LIKE 'é'", False),
         (12, "x LIKE '1%'", False),
-        (["a"], "x LIKE '%a%'", False),
         ("a/b", "x GLOB '*b'", True),
-        ("a/b", "x GLOB 'a?b'", True),
         ("Ab", "x GLOB 'a*'", False),
         ("aba", "x GLOB '*a*b*'", True),
         ("b2", "x GLOB '[a-c][!13]'", True),
-        ("b3", "x GLOB '[a-c][!13]'", False),
         (True, "x GLOB '*'", False),
         ("a\ud800b", "x GLOB 'a*b'", True),
     ],
@@ -277,11 +229,6 @@ def test_missing_properties():
     for field in fields:
         assert select([chunk(), whole], f"{field} IS NULL") == [0], field
         assert select([chunk(), whole], {field: {"$exists": True}}) == [1], field
-
-
-def test_file_without_an_extension_has_an_empty_extension():
-    makefile = chunk({}, {**FILE, "path": "Makefile", "ext": ""})
-    assert select([makefile, chunk({}, FILE), chunk()], "ext = ''") == [0]
 
 
 @pytest.mark.parametrize(
@@ -342,16 +289,12 @@ def test_headings_are_a_list():
     ("where", "expected"),
     [
         ("mtime = '2026-01-01T00:00Z'", True),
-        ("mtime = '2026-01-01 00:00:00.000+00:00'", True),
         ("mtime = '2026-01-01T01:00+01:00'", True),
-        ("mtime = '2026-01-01T01:00+0100'", True),
         ("mtime > '2025-12-31T23:59:59.999999999Z'", True),
         ("mtime > '2026-01-01T00:00:00.000000001Z'", False),
         (f"mtime = {NEW_YEAR}", True),
-        (f"mtime < {NEW_YEAR}.5", True),
         (f"mtime IN ({NEW_YEAR}, '2020-01-01')", True),
         ("mtime BETWEEN '2025-01-01' AND '2027-01-01'", True),
-        ("mtime != '2026-01-01T00:00Z'", False),
         ("mtime < 1e200", True),
     ],
 )
@@ -383,13 +326,9 @@ def test_seconds_become_nanoseconds_without_loss():
     [
         "yesterday",
         "",
-        "2026",
         "2026-13-01",
-        "2026-02-30",
         "20260101",
         "2026-01-01T25:00",
-        "2026-01-01T10:60",
-        "2026-01-01T10:00+25:00",
         "2026-01-01\n",
         "２０２６-01-01",
         1e308,
@@ -406,31 +345,22 @@ NOON = "2025-03-01T12:00:00Z"
 SAME = [
     "2025-03-01T12:00:00+00:00",
     "2025-03-01T12:00Z",
-    "2025-03-01T12Z",
     "2025-03-01 12:00:00",
     "2025-03-01t12:00:00.000z",
     "2025-03-01T12:00:00,0000000000000Z",
-    "2025-03-01T13:00:00+0100",
     "2025-03-01T14+02",
-    "2025-03-02T11:59:00+23:59",
     "2025-03-01T07:30-04:30",
 ]
-TEXTS = [
-    "2025",
-    "2025-03",
-    "2025-03-01 ",
-    "2025-03-01x",
-    "20250301",
-    "2025-W09-6",
-    "2025-02-30",
-    "2025-03-01T25:00",
-    "v2",
-]
 
 
-@pytest.mark.parametrize("stored", [NOON, *SAME])
 @pytest.mark.parametrize(
-    "written", [NOON, *SAME, datetime(2025, 3, 1, 12), datetime(2025, 3, 1, 12, tzinfo=timezone.utc)]
+    ("stored", "written"),
+    [
+        *((stored, NOON) for stored in (NOON, *SAME)),
+        *((NOON, written) for written in SAME),
+        (NOON, datetime(2025, 3, 1, 12)),
+        (NOON, datetime(2025, 3, 1, 12, tzinfo=timezone.utc)),
+    ],
 )
 def test_texts_of_one_moment_are_equal(stored, written):
     for metadata in ({"x": stored}, {"x": {"y": stored}}, {"x": ["v2", stored]}):
@@ -456,80 +386,22 @@ def test_texts_of_one_moment_are_equal(stored, written):
         ("2025-03-01", "x = '2025-03-01T00:00Z'", True),
         ("2025-02-28T24:00", "x = '2025-03-01'", True),
         ("2025-03-01T01:00:00+02:00", "x < '2025-03-01'", True),
-        ("2025-02-28T23:00:00-02:00", "x > '2025-03-01'", True),
         ("2025-03-01T12:00:00.1Z", "x > '2025-03-01T12:00:00.09999999999999999999Z'", True),
         ("2025-03-01T12:00:00.10000000000000000001Z", "x > '2025-03-01T12:00:00.1Z'", True),
-        ("2025-03-01T12:00:00.5Z", "x = '2025-03-01T12:00:00.500000'", True),
         ("2025-03-01T12:00:00.5Z", "x BETWEEN '2025-03-01T12:00:00Z' AND '2025-03-01T12:00:01Z'", True),
         ("0001-01-01T00:00+23:59", "x < '0001-01-01'", True),
         ("9999-12-31T23:59-23:59", "x > '9999-12-31T23:59:59.9'", True),
-        ("2025-03-01", "x = '2025-03-01'", True),
         ("2025-03-01", "x LIKE '2025-03-01'", True),
         ("2025-03-01T00:00Z", "x LIKE '2025-03-01'", False),
         ("2025-03-01T00:00Z", "x IN ('2025', '2025-03')", False),
-        ("2025", "x < '2025-03-01'", True),
         ("2025", "x = '2025-01-01'", False),
-        ("2025-03-01", "x > '2025'", True),
         ("20250301", "x = '2025-03-01'", False),
-        ("2025-W09-6", "x = '2025-03-01'", False),
         (20250301, "x >= '2025-03-01'", False),
     ],
 )
 def test_moments_are_ordered_and_other_texts_stay_texts(metadata, where, expected):
     assert holds(where, {"x": metadata}) is expected
     assert holds(f"NOT ({where})", {"x": metadata}) is not expected
-
-
-ZONES = st.sampled_from(["", "Z", "z", "+00:00", "+0530", "-11", "+23:59", "-23:59", "+01:00:30"])
-ISO = st.builds(
-    "{}{}".format,
-    st.dates(date(2025, 2, 27), date(2025, 3, 3)) | st.dates(),
-    st.just("")
-    | st.builds(
-        "{}{:%H:%M:%S}{}{}".format,
-        st.sampled_from("Tt "),
-        st.times(),
-        st.sampled_from(["", ".5", ".50", ",25", ".000000000001"]),
-        ZONES,
-    ),
-)
-
-
-def moment(text):
-    """Return an ISO 8601 text as an exact number of seconds in UTC, or None."""
-    found = re.fullmatch("([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ].{8})?)(?:[.,]([0-9]+))?((?:[Zz]|[+-].*)?)", text)
-    if found is None:
-        return None
-    whole, fraction, zone = found.groups()
-    try:
-        start = datetime.fromisoformat(whole.upper())
-    except ValueError:
-        return None
-    seconds = (start - datetime(1, 1, 1)) // timedelta(seconds=1)
-    digits = f"{zone[1:].replace(':', ''):0<6}" if zone.upper() not in ("", "Z") else "000000"
-    shift = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:])
-    return seconds - shift * (-1 if zone.startswith("-") else 1) + Fraction(f"0.{fraction or 0}")
-
-
-COMPARE = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
-
-
-@given(
-    st.lists(ISO | st.sampled_from(TEXTS), min_size=1, max_size=8), st.lists(ISO | st.sampled_from(TEXTS), min_size=1)
-)
-def test_every_comparison_agrees_with_exact_arithmetic(stored, written):
-    def compared(name, one, other):
-        both = moment(one), moment(other)
-        return COMPARE[name](*((one, other) if None in both else both))
-
-    connection = database([chunk({"x": text}) for text in stored])
-    for name in COMPARE:
-        for value in written:
-            expected = [key for key, text in enumerate(stored) if compared(name, text, value)]
-            assert selected(connection, Comparison(Field("x"), name, value)) == expected
-    expected = [key for key, text in enumerate(stored) if any(compared("=", text, value) for value in written)]
-    assert selected(connection, In(Field("x"), tuple(written))) == expected
-    connection.close()
 
 
 def test_deepest_filters_can_compare_moments():
@@ -548,35 +420,24 @@ def test_deepest_filters_can_compare_moments():
     [
         ("*.md", "a.md", True),
         ("*.md", "docs/deep/a.md", True),
-        ("a.md", "docs/a.md", True),
         ("docs", "docs/a.md", False),
         ("docs/*.md", "docs/a.md", True),
         ("docs/*.md", "docs/deep/a.md", False),
-        ("docs/**/*.md", "docs/a.md", True),
         ("docs/**/*.md", "docs/deep/er/a.md", True),
         ("docs/**/*.md", "other/docs/a.md", False),
         ("**/docs/*.md", "docs/a.md", True),
-        ("**/docs/*.md", "other/docs/a.md", True),
         ("docs/**", "docs/deep/a.md", True),
         ("docs/**", "docs", False),
-        ("docs/**", "docs2/a.md", False),
         ("**/x/**/y", "a/x/b/x/c/y", True),
-        ("**/x/**/y", "a/x/b/x/c/z", False),
-        ("**/**/a.md", "a.md", True),
         ("docs/a?md", "docs/a/md", False),
-        ("docs/?.md", "docs/é.md", True),
-        ("docs/[ab].md", "docs/b.md", True),
         ("docs/[!ab].md", "docs/b.md", False),
-        ("docs/[^ab].md", "docs/c.md", True),
         ("docs/[!a]b", "docs//b", False),
         ("docs/[]-]", "docs/-", True),
         ("docs/[[]x].md", "docs/[x].md", True),
-        ("docs/x**y", "docs/xay", True),
         ("docs/x**y", "docs/xa/by", False),
         ("docs/*", "docs/.hidden", True),
         ("Docs/*", "docs/a.md", False),
         ("../*/a.md", "../b/a.md", True),
-        ("/x/*", "/x/a.md", True),
         ("x/*", "/x/a.md", False),
     ],
 )
@@ -596,10 +457,7 @@ def test_only_path_and_source_match_as_paths():
     ("pattern", "message"),
     [
         ("docs/", "has nothing after a '/'.*to match everything below a folder, write 'docs/\\*\\*'"),
-        ("docs//a", "has nothing after a '/'"),
         ("docs/[a", "has a '\\[' without a '\\]'"),
-        ("docs/[a/b]", "has a '\\[' without a '\\]'"),
-        ("[]", "has a '\\[' without a '\\]'"),
         ("[!]", "has a '\\[' without a '\\]'"),
         ("[z-a]", "has the range z-a: expected the lower end first"),
         ("x" * 1001, "has 1001 characters: expected at most 1000"),
@@ -743,12 +601,6 @@ def test_one_and_true_are_different_filters():
     assert len({Comparison(field, "=", 1), Comparison(field, "=", True), Comparison(field, "=", 1)}) == 2
 
 
-def test_filters_can_be_hashed():
-    field = Field("x", nested=("y",))
-    leaves = (Comparison(field, "<", 1), In(field, ("a",)), Contains(field, None), Like(field, "%"), Glob(field, "*"))
-    assert len({And(leaves), Or(leaves), Not(Exists(field)), *leaves}) == 8
-
-
 def test_parse_accepts_every_form():
     made = Comparison(Field("x"), "=", 1)
     assert parse("x = 1") == parse({"x": 1}) == parse(made) == made
@@ -826,239 +678,3 @@ def test_depth_is_bounded():
         deep = Not(deep)
     with pytest.raises(ConfigError, match="or 100 levels of AND, OR and NOT: expected fewer"):
         to_sql(deep)
-
-
-# Against a plain evaluator
-
-NAMES = ["path", "ext", "size", "mtime", "title", "headings", "page", "year", "tags", "a.b", "", "it's", 'x"y', "ключ"]
-TIMES = {"2026-01-01T00:00Z": NEW_YEAR * SECOND, "2026-01-01T00:00:01Z": (NEW_YEAR + 1) * SECOND}
-strings = st.sampled_from(["", "a", "b", "A", "ab", "md", "5", "docs/a.md", "docs/x/b.md", "é", "😀", "it's", "%", '"'])
-numbers = st.sampled_from(
-    [0, 1, 5, -1, 0.1, 0.5, 1.0, 2**53 + 1, float(2**53), 2**63 - 1, -(2**63), 2**70, NEW_YEAR, 1e300]
-)
-booleans = st.booleans()
-scalars = st.one_of(strings, numbers, booleans)
-values = st.one_of(scalars, st.none(), st.lists(st.one_of(scalars, st.none()), max_size=3), st.just({"k": "a"}))
-metadata = st.dictionaries(st.sampled_from(NAMES), values, max_size=5) | st.fixed_dictionaries(
-    {"o": st.dictionaries(st.sampled_from(["k", "a.b", ""]), values, max_size=2) | values}
-)
-files = st.fixed_dictionaries(
-    {
-        "path": st.sampled_from(["docs/a.md", "docs/x/b.md", "a", "é"]),
-        "ext": st.sampled_from(["md", "", "a"]),
-        "size": st.sampled_from([0, 1, 5]),
-        "mtime_ns": st.sampled_from([*TIMES.values(), 0, SECOND // 2, NEW_YEAR * SECOND + 1]),
-    }
-)
-chunks = st.builds(
-    chunk,
-    metadata,
-    st.none() | files,
-    st.lists(strings, max_size=2),
-    title=st.none() | strings,
-    page=st.none() | st.sampled_from([0, 1, 5]),
-)
-fields = st.builds(lambda name: ("property", (name,)), st.sampled_from(NAMES)) | st.sampled_from(
-    [
-        ("metadata", ("title",)),
-        ("metadata", ("ext",)),
-        ("nested", ("o", "k")),
-        ("nested", ("o", "a.b")),
-        ("nested", ("o", "")),
-    ]
-)
-
-
-def literals(field):
-    """Return a strategy for values that the command line accepts for a field."""
-    kind, path = field
-    if kind == "property":
-        if path[0] in ("path", "ext"):
-            return strings
-        if path[0] == "size":
-            return numbers
-        if path[0] == "mtime":
-            return st.sampled_from([*TIMES, 0, 0.5, NEW_YEAR])
-    return scalars
-
-
-@st.composite
-def conditions(draw):
-    field = draw(fields)
-    timed_or_sized = field in (("property", ("mtime",)), ("property", ("size",)))
-    kind = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "in", "exists", "contains", "like", "glob"]))
-    value = literals(field)
-    if kind in ("contains", "like", "glob") and timed_or_sized:
-        kind = "exists"
-    if kind == "exists":
-        return (kind, field, None)
-    if kind == "in":
-        return (kind, field, draw(st.lists(value | st.none(), max_size=3)))
-    if kind == "like":
-        return (kind, field, draw(st.sampled_from(["%", "a%", "_", "%B", "é", "%/%", "d_cs%", "[a]"])))
-    if kind == "glob":
-        return (
-            kind,
-            field,
-            draw(st.sampled_from(["*", "a*", "?", "[ab]", "docs/*", "docs/**", "**/b.md", "*.md", "d*c?/*"])),
-        )
-    if kind in ("<", "<=", ">", ">="):
-        return (kind, field, draw(value.filter(lambda one: not isinstance(one, bool))))
-    return (kind, field, draw(value if kind == "contains" else value | st.none()))
-
-
-specifications = st.recursive(
-    conditions(),
-    lambda inner: (
-        st.tuples(st.just("not"), inner)
-        | st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3))
-    ),
-    max_leaves=6,
-)
-
-
-def as_text(spec):
-    if spec[0] == "not":
-        return f"NOT ({as_text(spec[1])})"
-    if spec[0] in ("and", "or"):
-        return f" {spec[0]} ".join(f"({as_text(part)})" for part in spec[1])
-    operator, (kind, path), value = spec
-    name = ".".join('"' + step.replace('"', '""') + '"' for step in path)
-    name = f"metadata.{name}" if kind == "metadata" else name
-    if operator == "exists":
-        return f"{name} IS NOT NULL"
-    if operator == "in":
-        return f"{name} IN ({', '.join(literal(one) for one in value)})"
-    return f"{name} {operator} {literal(value)}"
-
-
-def literal(value):
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return json.dumps(value)
-
-
-def as_dictionary(spec):
-    """Return the specification as a LangChain dictionary, or None if only the command line can name its fields."""
-    if spec[0] == "not":
-        inner = as_dictionary(spec[1])
-        return None if inner is None else {"$not": inner}
-    if spec[0] in ("and", "or"):
-        parts = [as_dictionary(part) for part in spec[1]]
-        return None if None in parts else {f"${spec[0]}": parts}
-    operator, (kind, path), value = spec
-    names = {"=": "$eq", "!=": "$ne", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte"}
-    if kind != "property":
-        return None
-    return {path[0]: {names.get(operator, f"${operator}"): True if operator == "exists" else value}}
-
-
-def evaluate(spec, one):
-    if spec[0] == "not":
-        return not evaluate(spec[1], one)
-    if spec[0] in ("and", "or"):
-        return (all if spec[0] == "and" else any)(evaluate(part, one) for part in spec[1])
-    operator, (kind, path), value = spec
-    name = path[0] if kind == "property" else None
-    found, is_property = found_value(one, kind, path)
-    if operator == "exists":
-        return found is not None
-    if operator == "!=":
-        return not equal(found, kept(value, name, is_property))
-    if operator == "=":
-        return equal(found, kept(value, name, is_property))
-    if operator == "in":
-        return any(equal(found, kept(each, name, is_property)) for each in value)
-    if operator == "contains":
-        return contains(found, value)
-    if operator in ("like", "glob"):
-        return isinstance(found, str) and (like(found, value) if operator == "like" else glob(found, value, name))
-    return ordered(found, operator, kept(value, name, is_property))
-
-
-def found_value(one, kind, path):
-    """Return the value of a field, None if it is missing, and whether the field is a property."""
-    if kind == "property":
-        file = one["file"] or {}
-        known = {**file, "mtime": file.get("mtime_ns"), "title": one["title"], "page": one["page"]}
-        found = (one["headings"] or None) if path[0] == "headings" else known.get(path[0])
-        if found is not None:
-            return found, True
-    found = one["metadata"]
-    for step in path:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found, False
-
-
-def kept(value, name, is_property):
-    if is_property and name == "mtime" and value is not None:
-        return TIMES[value] if isinstance(value, str) else int(Fraction(value) * SECOND)
-    if is_property and name == "ext" and value is not None:
-        return value.lower().removeprefix(".")
-    return value
-
-
-def kind_of(value):
-    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
-
-
-def rounded(value):
-    """Return integers beyond 64 bits as floats, like SQLite."""
-    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
-
-
-def equal(found, value):
-    if kind_of(found) != kind_of(value):
-        return False
-    return found is None or (kind_of(value) in ("number", "str", "bool") and rounded(found) == rounded(value))
-
-
-def ordered(found, operator, value):
-    if kind_of(found) != kind_of(value) or kind_of(value) not in ("number", "str"):
-        return False
-    found, value = rounded(found), rounded(value)
-    return {"<": found < value, "<=": found <= value, ">": found > value, ">=": found >= value}[operator]
-
-
-def contains(found, value):
-    if isinstance(found, list):
-        return any(equal(element, value) for element in found)
-    return isinstance(found, str) and isinstance(value, str) and value in found
-
-
-def like(text, pattern):
-    def folded(string):
-        return "".join(letter.lower() if letter.isascii() else letter for letter in string)
-
-    steps = {"%": ".*", "_": "."}
-    expression = "".join(steps.get(letter, re.escape(letter)) for letter in folded(pattern))
-    return re.fullmatch(expression, folded(text), re.DOTALL) is not None
-
-
-def glob(text, pattern, name):
-    if name != "path":
-        return fnmatch.fnmatchcase(text, pattern)
-    if "/" not in pattern:
-        return fnmatch.fnmatchcase(text.split("/")[-1], pattern)
-    return steps_match(text.split("/"), pattern.split("/"))
-
-
-def steps_match(names, steps):
-    if not steps:
-        return not names
-    if steps == ["**"]:
-        return bool(names)
-    if steps[0] == "**":
-        return any(steps_match(names[at:], steps[1:]) for at in range(len(names) + 1))
-    return bool(names) and fnmatch.fnmatchcase(names[0], steps[0]) and steps_match(names[1:], steps[1:])
-
-
-@given(st.lists(chunks, min_size=1, max_size=4), specifications)
-def test_filters_agree_with_a_plain_evaluation(some, spec):
-    connection = database(some)
-    expected = [key for key, one in enumerate(some) if evaluate(spec, one)]
-    assert selected(connection, as_text(spec)) == expected
-    assert selected(connection, Not(parse(as_text(spec)))) == [key for key in range(len(some)) if key not in expected]
-    if (given_as_dictionary := as_dictionary(spec)) is not None:
-        assert selected(connection, given_as_dictionary) == expected
-    connection.close()

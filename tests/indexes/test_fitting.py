@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
-from ragembed.errors import ConfigError, RankError, StoreError, StoreLockedError
-from ragembed.extractors.transformer import TransformerExtractor
+from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.fitting import least_fit
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.integrity import Part
 from ragembed.indexes.storage import upkeep, writer
-from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 
@@ -47,21 +44,6 @@ def template(tmp_path_factory, tiny_config):
 @pytest.fixture
 def store(template, tmp_path):
     return shutil.copytree(template, tmp_path / "store")
-
-
-@pytest.fixture
-def documents(monkeypatch):
-    """The document texts that the model encodes."""
-    texts = []
-    original = TransformerExtractor.encode
-
-    def encode(self, batch, side, *rest):
-        if side in ("documents", "few-documents"):
-            texts.extend(batch)
-        return original(self, batch, side, *rest)
-
-    monkeypatch.setattr(TransformerExtractor, "encode", encode)
-    return texts
 
 
 @pytest.fixture
@@ -107,14 +89,14 @@ def folders(path):
     return {folder.name for folder in (path / "segments").iterdir()}
 
 
-def test_refit_equals_a_new_store_with_these_post_processors(store, tmp_path, documents):
+def test_refit_equals_a_new_store_with_these_post_processors(store, tmp_path, encoded):
     with Store.open(store) as opened:
         raw = np.concatenate([block for _, block in _live_raw(opened)]).astype(np.float32)
         texts = [chunk.chunk.embedded_text for chunk in opened.chunks()]
         expected = opened.embedder.with_postprocess(STEPS, "separate").fit_chain(raw, texts)
-    documents.clear()
+    encoded.clear()
     fitted = refit_store(store, STEPS)
-    assert documents == []
+    assert encoded.documents == []
     assert fitted.fingerprint == expected.fingerprint
     assert (fitted.config.postprocess, fitted.fitted_on.documents) == (STEPS, 97)
     assert config_of(store) == (STEPS, "separate")
@@ -209,20 +191,6 @@ def test_texts_added_before_resuming_a_refit_are_included(store, written):
     assert verify_store(store).problems == []
 
 
-def test_segments_merged_before_resuming_are_written_again(store, written):
-    written.until = 3
-    with pytest.raises(Interrupted):
-        refit_store(store, ("normalize",), "shared")
-    written.until = 10**9
-    with Store.open(store) as opened:
-        opened.optimize()
-    assert len(folders(store)) == 1
-    written.clear()
-    refit_store(store, ("normalize",), "shared")
-    assert written == [97]
-    assert verify_store(store).problems == []
-
-
 def test_other_refit_replaces_an_interrupted_one(store, written):
     written.until = 3
     with pytest.raises(Interrupted):
@@ -272,17 +240,6 @@ def test_refit_interrupted_at_its_end_is_not_undone(store, monkeypatch):
         assert config == opened.wanted_config()
 
 
-def test_files_of_an_interrupted_refit_are_removed_by_a_refit_to_the_old_chain(store, written):
-    refit_store(store)
-    segments = folders(store)
-    written.until = len(written) + 2
-    with pytest.raises(Interrupted):
-        refit_store(store, STEPS)
-    written.until = 10**9
-    refit_store(store, ("center", "normalize"))
-    assert folders(store) == segments
-
-
 def test_open_reader_works_before_during_and_after_a_refit(store, written, monkeypatch):
     reader = Store.open(store)
     original, seen = writer.write_segment, []
@@ -330,25 +287,13 @@ def test_too_few_chunks_raise(tmp_path, tiny_config):
     assert refit_store(tmp_path / "s", ("center",)).fitted_on.documents == 32
 
 
-@pytest.mark.parametrize(
-    ("steps", "least"), [((), 32), (("center",), 32), (("abtt:40", "normalize"), 41), (("whiten:100", "abtt:2"), 101)]
-)
-def test_least_number_of_vectors(steps, least):
-    assert least_fit(steps) == least
-
-
 def test_refit_of_vectors_from_another_program_raises(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
     with pytest.raises(StoreError, match="no embedder was given: open the store with the embedder"):
         refit_store(tmp_path / "s", ("center",))
 
 
-def test_refit_does_not_wait_for_another_writer_by_default(store):
-    with writer_lock(store), pytest.raises(StoreLockedError, match="PID"):
-        refit_store(store, STEPS)
-
-
-def test_next_indexing_run_keeps_the_post_processors(in_folder, tiny_config, monkeypatch, documents):
+def test_next_indexing_run_keeps_the_post_processors(in_folder, tiny_config, monkeypatch, encoded):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
     docs = in_folder / "docs"
     docs.mkdir()
@@ -357,10 +302,10 @@ def test_next_indexing_run_keeps_the_post_processors(in_folder, tiny_config, mon
     path = in_folder / ".ragembed"
     index_files(IndexingRequest(path, (docs,), embedder=tiny_config))
     fitted = refit_store(path, STEPS, "shared")
-    documents.clear()
+    encoded.clear()
     (docs / "new.txt").write_text("zebra alpha beta\n")
     assert index_files(IndexingRequest(path)).encoded == 1
-    assert len(documents) == 1
+    assert len(encoded.documents) == 1
     with Store.open(path) as opened:
         assert opened.embedder.fingerprint == fitted.fingerprint
     for i in range(12, 30):

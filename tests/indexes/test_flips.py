@@ -1,10 +1,8 @@
-"""Every altered byte is reported or harmless: some bytes of each file of a store; ``tests/slow`` alters more."""
+"""Every altered byte is reported or harmless: some bytes of each file of a store, and many in the slow tests."""
 
 import pytest
 
 from tests.flips import KINDS, assert_flips_are_noticed, make_store, without_log
-
-FLIPS = 12
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +15,8 @@ def closed(killed, tmp_path_factory):
     return without_log(killed, tmp_path_factory.mktemp("closed"))
 
 
+@pytest.mark.parametrize("flips", [10, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_altered_byte_is_reported_or_harmless(killed, closed, tmp_path, kind):
+def test_altered_byte_is_reported_or_harmless(killed, closed, tmp_path, kind, flips):
     template = killed if kind == "log" else closed
-    assert assert_flips_are_noticed(template, tmp_path, KINDS[kind], FLIPS, seed=1) > 0
+    assert assert_flips_are_noticed(template, tmp_path, KINDS[kind], flips, seed=flips) > 0

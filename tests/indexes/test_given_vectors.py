@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
 from ragembed.postprocess import unit_rows
 from tests.conftest import record
@@ -83,11 +83,6 @@ def test_different_vector_for_a_used_text_gets_its_own_key(store, vector):
     assert store.status()["vectors"] == 3
 
 
-def test_equal_vectors_for_one_text_are_stored_once(store):
-    add(store, ["one", "one"], [EAST, [2.0, 0.0]])
-    assert store.status()["vectors"] == len(store) == 1
-
-
 def test_unused_vector_is_replaced(store):
     stage(store, ["one"], [EAST])
     add(store, ["one", "two"], [NORTH, EAST])
@@ -133,12 +128,3 @@ def test_failed_commit_hides_the_given_vectors(store):
     assert nearest(store, "north") == ["one"]
     add(store, ["new"], [WEST])
     assert nearest(store, "west")[0] == "new"
-
-
-def test_damaged_file_is_reported_before_comparing(store, tmp_path):
-    add(store, ["one"], [EAST])
-    store.close()
-    [file] = (tmp_path / "store" / "segments").glob("*/raw.f16")
-    file.write_bytes(file.read_bytes()[::-1])
-    with pytest.raises(StoreDamagedError, match=r"raw\.f16 does not match its committed hash"):
-        stage(store, ["one"], [EAST])

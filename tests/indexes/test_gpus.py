@@ -6,14 +6,12 @@ from types import SimpleNamespace
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import gpus
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.gpus import building_gpus, centroids_on_gpus, choose_gpus, describe_choice, to_gpus
+from ragembed.indexes.faiss_index.gpus import building_gpus, centroids_on_gpus, choose_gpus, to_gpus
 from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.faiss_index.records import parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
@@ -86,10 +84,6 @@ def stored(kind):
     return index
 
 
-def _out_of_memory(*_):
-    raise RuntimeError(OUT_OF_MEMORY)
-
-
 # Choosing
 
 
@@ -98,13 +92,6 @@ def test_auto_selects_all_gpus_or_the_cpu(fakes):
     assert choose_gpus("cpu") == ()
     fakes.count = 0
     assert choose_gpus("auto") == ()
-
-
-@given(st.lists(st.integers(0, 20), unique=True, min_size=1))
-def test_gpu_numbers_keep_their_order(numbers):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpus, "visible_gpus", lambda: 21)
-        assert choose_gpus("gpu:" + ",".join(map(str, numbers))) == tuple(numbers)
 
 
 @pytest.mark.parametrize("asked", ["gpu", "gpu:0"])
@@ -121,19 +108,10 @@ def test_unknown_gpu_number_raises_and_lists_the_gpus(fakes):
         choose_gpus("gpu:1,7")
 
 
-@pytest.mark.parametrize(
-    "asked", ["", "GPU", "gpu:", "gpu:a", "gpu:0,", "gpu:-1", "gpu:0, 1", " gpu", "cuda", "gpu:1,1"]
-)
+@pytest.mark.parametrize("asked", ["", "GPU", "gpu:", "gpu:0,", "gpu:-1", "gpu:1,1"])
 def test_unknown_device_raises(fakes, asked):
     with pytest.raises(ConfigError, match="gpu:0,2"):
         choose_gpus(asked)
-
-
-def test_description_of_the_choice():
-    assert describe_choice("auto", ()) == "on the CPU, as FAISS sees no GPU"
-    assert describe_choice("cpu", ()) == "on the CPU"
-    assert describe_choice("gpu:3", (3,)) == "on GPU 3"
-    assert describe_choice("auto", (0, 1)) == "on GPUs 0, 1"
 
 
 def test_indexes_are_built_where_documents_are_encoded(fakes, encoder):
@@ -148,9 +126,7 @@ def test_indexes_are_built_where_documents_are_encoded(fakes, encoder):
 # Copies
 
 
-@pytest.mark.parametrize(
-    "kind", ["Flat", "SQfp16", "SQ8", "IVF40,Flat", "IVF40,SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"]
-)
+@pytest.mark.parametrize("kind", ["Flat", "SQ8", "IVF40,Flat", "PCA24,IVF40,PQ12np"])
 def test_gpu_copy_gives_the_same_results(fakes, kind):
     index, probes = stored(kind), 5 if "IVF" in kind else None
     if probes:
@@ -159,21 +135,7 @@ def test_gpu_copy_gives_the_same_results(fakes, kind):
     expected_scores, expected_rows = index.search(QUERIES, 10)
     assert np.array_equal(rows, expected_rows)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
-    assert fakes.copies == [([0, 1], False, kind in ("SQfp16", "SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"))]
-
-
-def test_missing_neighbours_are_marked(fakes):
-    scores, rows = to_gpus(stored("IVF40,Flat"), (0,)).search(QUERIES, 2000, 1)
-    assert (rows[:, -1] == -1).all()
-    assert np.isneginf(scores[:, -1]).all()
-    assert (rows[:, 0] >= 0).all()
-
-
-@pytest.mark.parametrize("size", [0, 1, 70])
-def test_results_are_at_most_the_number_of_vectors(fakes, size):
-    index = faiss.IndexFlatIP(DIM)
-    index.add(DATA[:5])
-    assert to_gpus(index, (0,)).search(QUERIES[:size], 10)[1].shape == (size, 5)
+    assert fakes.copies == [([0, 1], False, kind in ("SQ8", "PCA24,IVF40,PQ12np"))]
 
 
 def test_an_index_that_does_not_fit_on_one_gpu_is_split(fakes):
@@ -187,20 +149,6 @@ def test_index_larger_than_all_gpus_raises(fakes, numbers, share):
     fakes.free = int(4 * DATA.size * share) - 1
     with pytest.raises(GpuError, match=r"do not fit in the memory of GPUs? .*use the CPU"):
         to_gpus(stored("Flat"), numbers)
-
-
-def test_copy_is_tried_if_free_memory_is_unknown(fakes, monkeypatch):
-    monkeypatch.setattr(gpus, "_room", lambda _gpu: None)
-    to_gpus(stored("Flat"), (0, 1))
-    assert fakes.copies == [([0, 1], False, False)]
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu_multiple_py", _out_of_memory)
-    with pytest.raises(GpuError, match=r"do not fit in the memory of GPUs 0, 1.*out of memory"):
-        to_gpus(stored("Flat"), (0, 1))
-
-
-def test_free_memory_is_unknown_without_cuda():
-    if faiss.get_num_gpus() == 0:
-        assert gpus._room(0) is None
 
 
 def test_out_of_memory_reduces_the_batch_of_queries(fakes):
@@ -219,15 +167,6 @@ def test_kinds_not_supported_on_gpus_raise(fakes, kind):
         to_gpus(stored(kind), (0,))
 
 
-def test_failed_copy_raises_with_the_reason(fakes, monkeypatch):
-    def refuse(*_):
-        raise RuntimeError("nbits == 8 failed")
-
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu_multiple_py", refuse)
-    with pytest.raises(ConfigError, match=r"IndexIVFPQ cannot be searched on a GPU.*nbits == 8 failed"):
-        to_gpus(stored("IVF40,PQ12x4np"), (0,))
-
-
 # Building and searching
 
 
@@ -241,7 +180,7 @@ def test_build_on_gpus_equals_build_on_the_cpu(fakes, kind, tmp_path):
     assert np.array_equal(on_gpu.search(QUERIES, 10)[1], on_cpu.search(QUERIES, 10)[1])
 
 
-def test_training_without_enough_memory_raises_and_keeps_the_index(fakes, monkeypatch):
+def test_training_without_enough_memory_raises(fakes):
     index = faiss.index_factory(DIM, "IVF40,Flat", faiss.METRIC_INNER_PRODUCT)
     fakes.free = 0
     with pytest.raises(GpuError, match="do not fit in the memory of GPU 1"), centroids_on_gpus(index, (1,)):

@@ -4,7 +4,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from ragembed.indexes.storage.derived import read_derived, records
 from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verification import verify_store
-from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
@@ -100,14 +98,6 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
     assert found.keys() == expected(path).keys()
     np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
     assert found["copy"] == found["id7"]
-
-
-def test_the_file_and_its_record_are_as_described(path):
-    file, rec = file_of(path)
-    assert file.name == f"hubness-{rec.sha256[:16]}.safetensors"
-    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "store-files.md"
-    _, _, described = page.read_text(encoding="utf-8").partition("ubness")
-    assert [name for name in map_tensors(file) if f"| `{name}` |" not in described] == []
 
 
 @pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
@@ -207,14 +197,6 @@ def test_a_small_store_has_none(path):
         store.delete([f"id{i}" for i in range(60)])
     assert measured(path) is None
     assert results(path) == results(path, PLAIN)
-
-
-def test_a_store_without_words_has_none(tmp_path, tiny_config):
-    path = tmp_path / "store"
-    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
-        store.add([record(f"id{i}", "" if i % 2 else " " * i) for i in range(120)])
-        assert len(store.ids()) == 120
-    assert measured(path) is None
 
 
 @pytest.mark.parametrize(("others", "mean"), [(2, 0.55), (0, 0.0), (60, (0.6 + 12 * 0.5) / NEAREST)])

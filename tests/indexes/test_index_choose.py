@@ -78,17 +78,6 @@ def test_kind_that_should_be_fast_enough_is_built_before_preferred_ones(tmp_path
     )
 
 
-def test_kinds_beyond_the_budget_are_not_built(tmp_path, latencies, monkeypatch):
-    built = []
-    monkeypatch.setattr(choose, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
-    best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=CODE_BYTES + 1_000)))
-    assert built == ["sq8"]
-    assert best.kind == "sq8"
-    assert best.reasons[0].startswith("not flat: about ")
-    assert best.reasons[1].startswith("sq8: the first kind within the budget of ")
-    assert best.runner_up is None
-
-
 def test_kind_that_exceeds_the_budget_when_measured_is_skipped(tmp_path, latencies):
     latencies[0] = 31.0
     best = picked(tmp_path)
@@ -112,14 +101,6 @@ def test_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
     assert (scores[:, :10] >= kth[:, None] - 2e-6).mean() == pytest.approx(best.measured.recall.mean)
 
 
-def test_more_recall_takes_more_effort(tmp_path):
-    efforts = [
-        picked(tmp_path, IndexConfig("ivf", Budget(min_recall=recall))).effort for recall in (0.3, 0.8, 0.95, 1.0)
-    ]
-    assert efforts == sorted(efforts)
-    assert efforts[0] < efforts[-1]
-
-
 @pytest.mark.usefixtures("few")
 def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
     latencies[:] = [40.0, 50.0, 60.0, 70.0]
@@ -132,13 +113,6 @@ def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
     assert names(tmp_path) == ["index.faiss"]
 
 
-def test_default_limits_are_not_required(tmp_path, latencies):
-    latencies[:] = [1e6, 1e6]
-    best = picked(tmp_path)
-    assert best.kind == "flat"
-    assert "the closest kind; none is within the budget" in best.reasons[-1]
-
-
 @pytest.mark.parametrize("name", [*NAMES, "PCA8,IVF8,Flat", "HNSW8,SQ8", "SQ8"])
 def test_requested_kind_is_picked(name, tmp_path):
     best = picked(tmp_path, IndexConfig(name))
@@ -147,19 +121,6 @@ def test_requested_kind_is_picked(name, tmp_path):
     assert best.runner_up is None
     assert (best.effort is None) == (best.spec.family == "exhaustive")
     SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM)
-
-
-def test_requested_kind_with_few_vectors_becomes_flat_with_a_reason(tmp_path):
-    few_vectors = ArrayVectors(clusters(999))
-    best = picked(tmp_path, IndexConfig("hnsw"), vectors=few_vectors)
-    assert best.kind == "flat"
-    assert best.reasons == ("an index of kind hnsw needs at least 1,000 vectors",)
-
-
-def test_too_few_training_vectors_for_the_lists_make_the_index_flat(tmp_path):
-    best = picked(tmp_path, IndexConfig("IVF4096,Flat"))
-    assert best.kind == "flat"
-    assert "IVF4096,Flat" in best.reasons[0]
 
 
 # Impossible budgets
@@ -192,30 +153,6 @@ def test_unreachable_recall_of_a_requested_kind_raises(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_existing_file_stays_if_no_kind_meets_the_budget(tmp_path):
-    (tmp_path / "index.faiss").write_bytes(b"before")
-    with pytest.raises(BudgetError):
-        picked(tmp_path, IndexConfig("hnsw", Budget(max_memory=1_000)))
-    assert (tmp_path / "index.faiss").read_bytes() == b"before"
-    assert names(tmp_path) == ["index.faiss"]
-
-
-def test_interrupted_pick_leaves_no_files(tmp_path):
-    class Interrupting:
-        def start(self, phase, unit, total):
-            pass
-
-        def advance(self, count):
-            raise KeyboardInterrupt
-
-        def finish(self):
-            pass
-
-    with pytest.raises(KeyboardInterrupt):
-        picked(tmp_path, progress=Interrupting())
-    assert names(tmp_path) == []
-
-
 # Queries
 
 
@@ -224,21 +161,3 @@ def test_without_queries_nothing_is_measured(counts, tmp_path):
     queries = TuningQueries(clusters(counts[0]), clusters(counts[1]))
     best = picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), queries=queries)
     assert (best.kind, best.measured.recall, best.measured.latency_ms) == ("flat", None, None)
-
-
-@pytest.mark.parametrize("counts", [(1, 1), (2, 1), (2, 2)])
-def test_few_queries_are_enough(counts, tmp_path, latencies):
-    queries = TuningQueries(clusters(counts[0]), clusters(counts[1]))
-    assert picked(tmp_path, IndexConfig(budget=Budget(min_recall=0.99)), queries=queries).kind == "flat"
-    assert picked(tmp_path, IndexConfig("ivf"), queries=queries).kind == "ivf"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_results_of_a_lossy_index_are_ranked_by_exact_vectors(name, tmp_path):
-    best = picked(tmp_path, IndexConfig(name))
-    index = RefinedIndex(SegmentIndex(tmp_path / "index.faiss", best.spec, SIZE, DIM), best.spec, VECTORS, ROWS)
-    scores, rows = index.search(TUNING_QUERIES.measuring, 18, effort=best.effort)
-    exact = TUNING_QUERIES.measuring @ clusters(SIZE).T
-    np.testing.assert_allclose(scores, np.take_along_axis(exact, (rows - 3) // 2, axis=1), atol=1e-6)
-    assert (np.diff(scores, axis=1) <= 0).all()
-    assert all(len(set(of_query)) == 18 for of_query in rows.tolist())

@@ -1,6 +1,5 @@
 """The kinds of index that fit a budget, and their order, for invented machines; and the records in a store."""
 
-import contextlib
 import json
 import math
 
@@ -9,22 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.faiss_index.choose import LATENCY_SLACK, LEAST_APPROXIMATE, ORDER, Machine, choose, cost
+from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE, Machine, choose
 from ragembed.indexes.faiss_index.records import (
     LATENCY_MS,
-    NAMES,
     RECALL,
     Budget,
     IndexConfig,
     IndexEvaluation,
     IndexSelection,
-    parse_spec,
 )
 
 USUAL = Machine(0.1, 0.1, 8 * 1024**3)
-FAST = Machine(0.01, 0.01, 8 * 1024**3)
 
-sizes = st.integers(1, 10**9)
 dims = st.integers(1, 4096)
 memories = st.none() | st.integers(1, 10**13)
 latencies = st.none() | st.floats(1e-3, 1e6)
@@ -36,17 +31,7 @@ def names(options):
     return [option.spec.name for option in options]
 
 
-def fitting(options):
-    return [option.spec.name for option in options if option.obstacle is None]
-
-
 # Properties of every choice
-
-
-@given(sizes, dims, budgets, machines)
-def test_every_kind_is_an_option(rows, dim, budget, machine):
-    left_out = {"fp16", "flat"} if rows >= LEAST_APPROXIMATE else {"fp16"}
-    assert sorted(names(choose(rows, dim, budget, machine))) == sorted(set(NAMES) - left_out)
 
 
 @given(st.integers(1, LEAST_APPROXIMATE - 1), dims, budgets, machines)
@@ -58,52 +43,6 @@ def test_no_approximate_kind_is_chosen_below_50_000_vectors(rows, dim, budget, m
         assert option.excess == math.inf
 
 
-@given(sizes, dims, budgets, machines)
-def test_fitting_kinds_come_first_then_kinds_by_excess(rows, dim, budget, machine):
-    options = choose(rows, dim, budget, machine)
-    fit = fitting(options)
-    assert names(options)[: len(fit)] == [name for name in ORDER if name in fit]
-    assert all(option.excess <= 1 and option.worth_trying for option in options[: len(fit)])
-    rest = options[len(fit) :]
-    assert all(option.excess > 1 for option in rest)
-    for worth_trying in (True, False):
-        excesses = [option.excess for option in rest if option.worth_trying is worth_trying]
-        assert excesses == sorted(excesses)
-    assert [option.worth_trying for option in rest] == sorted((o.worth_trying for o in rest), reverse=True)
-
-
-@given(sizes, dims, budgets, machines)
-def test_chosen_kinds_meet_memory_and_latency_limits(rows, dim, budget, machine):
-    for option in choose(rows, dim, budget, machine):
-        if not option.worth_trying:
-            continue
-        assert option.cost == cost(option.spec, rows, dim, machine)
-        assert budget.max_memory is None or option.cost.bytes <= budget.max_memory * (1 + 1e-9)
-        assert option.cost.building_bytes <= machine.memory * (1 + 1e-9)
-        slack = 1.0 if option.spec.family == "exhaustive" else LATENCY_SLACK
-        assert option.cost.latency_ms <= budget.wanted_latency_ms * slack
-
-
-@given(sizes, dims, machines, st.integers(1, 10**13), st.floats(1e-3, 1e6), st.floats(1, 100))
-def test_larger_budget_keeps_all_options(rows, dim, machine, memory, latency, factor):
-    small = choose(rows, dim, Budget(memory, latency), machine)
-    for wider in (
-        Budget(math.ceil(memory * factor), latency),
-        Budget(memory, latency * factor),
-        Budget(None, latency),
-    ):
-        options = choose(rows, dim, wider, machine)
-        assert set(fitting(small)) <= set(fitting(options))
-        if fitting(small):
-            assert ORDER.index(names(options)[0]) <= ORDER.index(names(small)[0])
-
-
-@given(sizes, dims, budgets, machines)
-def test_recall_limit_rules_out_no_kind_before_measuring(rows, dim, budget, machine):
-    open_recall = Budget(budget.max_memory, budget.max_latency_ms)
-    assert choose(rows, dim, budget, machine) == choose(rows, dim, open_recall, machine)
-
-
 # Examples
 
 
@@ -111,14 +50,10 @@ def test_recall_limit_rules_out_no_kind_before_measuring(rows, dim, budget, mach
     ("rows", "budget", "machine", "first"),
     [
         (49_999, Budget(), USUAL, "flat"),
-        (49_999, Budget(max_latency_ms=1e-6), USUAL, "flat"),
         (49_999, Budget(max_memory=40 * 10**6), USUAL, "sq8"),
         (50_000, Budget(), USUAL, "sq8"),  # 50,000 x 384 x 0.1 ns are 2 ms
-        (10**6, Budget(), FAST, "sq8"),
         (10**6, Budget(), USUAL, "ivf-sq8"),
         (10**6, Budget(max_latency_ms=50), USUAL, "sq8"),
-        (10**6, Budget(max_memory=10**9), FAST, "sq8"),
-        (10**6, Budget(max_memory=400 * 10**6), USUAL, "ivf-sq8"),
         (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
         (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: the kind with the smallest excess
         (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
@@ -140,16 +75,6 @@ def test_obstacle_names_the_limit_and_the_value():
     assert small["hnsw-sq8"] == "about 677 MB to build it, more than 100"
 
 
-def test_costs_of_a_million_vectors():
-    assert cost(parse_spec("flat"), 10**6, 384, USUAL).bytes == 10**6 * (4 * 384 + 8)
-    assert cost(parse_spec("sq8"), 10**6, 384, USUAL).bytes == 10**6 * (384 + 8)
-    assert cost(parse_spec("flat"), 10**6, 384, USUAL).latency_ms == pytest.approx(38.4)
-    assert cost(parse_spec("ivf-pq"), 10**6, 384, USUAL).bytes == 10**6 * (96 + 8) + 4000 * 384 * 4
-    assert cost(parse_spec("ivf"), 10**6, 384, USUAL).building_bytes == 0
-    graph = cost(parse_spec("hnsw"), 10**6, 384, USUAL)
-    assert graph.building_bytes == graph.bytes > cost(parse_spec("flat"), 10**6, 384, USUAL).bytes
-
-
 # Budgets
 
 
@@ -157,12 +82,9 @@ def test_costs_of_a_million_vectors():
     ("budget", "message"),
     [
         ({"max_memory": 0}, "max_memory is 0: expected more than 0"),
-        ({"max_memory": -5}, "max_memory is -5"),
         ({"max_latency_ms": 0.0}, "max_latency_ms is 0.0"),
-        ({"max_latency_ms": math.nan}, "max_latency_ms is nan"),
         ({"min_recall": 0}, "min_recall is 0: expected a share above 0 and up to 1"),
         ({"min_recall": 1.01}, r"min_recall is 1\.01"),
-        ({"min_recall": 98}, "min_recall is 98"),
         ({"min_recall": math.nan}, "min_recall is nan"),
     ],
 )
@@ -182,18 +104,7 @@ def test_budget_as_text():
     assert (Budget().wanted_latency_ms, Budget().wanted_recall) == (LATENCY_MS, RECALL)
 
 
-def test_small_budget_is_not_shown_as_zero():
-    assert Budget(max_memory=300 * 1024).describe(defaults=False) == "0.31 MB"
-
-
 # Records in a store
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 def kept():
@@ -212,13 +123,3 @@ def test_records_survive_a_round_trip(kind):
     made = kind.from_dict(kept()[kind])
     assert kind.from_dict(json.loads(json.dumps(made.to_dict()))) == made
     assert made.describe()
-
-
-@pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
-@given(data=st.data())
-def test_invalid_records_raise_or_can_be_described(kind, data):
-    values = kept()[kind]
-    name = data.draw(st.sampled_from(sorted(values)))
-    values[name] = data.draw(JSON)
-    with contextlib.suppress(ConfigError):
-        assert kind.from_dict(values).describe() is not None

@@ -10,8 +10,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.records import Budget, IndexConfig
-from ragembed.indexes.integrity import Part
-from ragembed.indexes.storage import catalog, compaction, reader, upkeep
+from ragembed.indexes.storage import catalog, upkeep
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.upkeep import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record
@@ -128,39 +127,6 @@ def test_new_request_selects_a_new_index(tmp_path):
     assert_sound(store)
 
 
-def test_selection_for_an_old_request_is_not_reported(tmp_path):
-    store = new_store(tmp_path, 50, budget=Budget(max_memory=10**9))
-    assert store.index_choice().kind == "flat"
-    store.optimize(index=IndexConfig())
-    assert store.wanted_index == IndexConfig()
-    assert store.index_choice() is None
-
-
-def test_request_during_a_run_is_kept(tmp_path):
-    store = new_store(tmp_path, LEAST)
-    with store.writer() as writer:
-        writer.set_meta({"unfinished": True})
-    store.optimize(index=IndexConfig("hnsw"))
-    with store.writer() as writer:
-        writer.set_meta({"unfinished": False})
-        writer.refresh_index()
-    assert store.wanted_index == IndexConfig("hnsw")
-    assert kinds_of(store) == [("hnsw", LEAST)]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_a_budget_for_very_few_chunks(count, tmp_path):
-    store = new_store(tmp_path, count, budget=Budget(max_memory=10**9, min_recall=0.9))
-    assert (store.index_choice().kind, len(store)) == ("flat", count)
-
-
-def test_lists_without_enough_vectors_are_no_error(tmp_path):
-    store = new_store(tmp_path, index="IVF400,Flat")
-    store.add(records(0, 2 * LEAST))
-    store.add(records(2 * LEAST, 2 * LEAST + 1))
-    assert {kind for kind, _ in kinds_of(store)} == {"flat"}
-
-
 # Picks that fail
 
 
@@ -238,42 +204,6 @@ def test_killed_selection_keeps_the_former_index(moment, tmp_path, monkeypatch):
 # Measuring
 
 
-def queries_of(monkeypatch):
-    """The questions that are encoded from now on."""
-    asked = []
-    encode = KnownEncoder.encode_queries
-    monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.extend(texts) or encode(self, texts))
-    return asked
-
-
-def test_measurement_uses_short_queries(tmp_path, monkeypatch):
-    asked = queries_of(monkeypatch)
-    store = new_store(tmp_path, SIZE, index="ivf")
-    texts = {chunk.chunk.text for chunk in store.chunks()}
-    assert len(asked) == 2 * upkeep.QUERIES_PER_CHECK
-    assert len(set(asked)) == len(asked)
-    assert not texts & set(asked)
-    assert all(any(span in text for text in texts) for span in asked)
-    assert store.index_check().measurement.recall.queries == upkeep.QUERIES_PER_CHECK
-
-
-def test_short_texts_are_not_used_as_queries(tmp_path, monkeypatch):
-    asked = queries_of(monkeypatch)
-    store = new_store(tmp_path, index="ivf")
-    store.add([record(f"i{i}", f"text number {i}") for i in range(LEAST)])
-    assert asked
-    assert not {chunk.chunk.text for chunk in store.chunks()} & set(asked)
-
-
-def test_same_texts_give_the_same_queries(tmp_path):
-    choices = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        store = new_store(tmp_path / name, SIZE, index="ivf")
-        choices.append((store.index_choice(), store.index_check().measurement))
-    assert choices[0] == choices[1]
-
-
 def test_measurement_is_repeated_after_a_tenth_of_new_rows(tmp_path):
     store = new_store(tmp_path, SIZE, index="ivf")
     with closing(connect(store.path / "store.db", writable=False)) as connection:
@@ -289,13 +219,6 @@ def test_measurement_is_repeated_after_a_tenth_of_new_rows(tmp_path):
     store.add(records(SIZE + 60, SIZE + 61))
     assert store.index_check().rows == SIZE + 61
     assert set(store.index_check().segments) == {segment["folder"] for segment in store.status()["segments"]}
-
-
-def test_flat_store_is_not_measured_again(tmp_path):
-    store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=10**9))
-    before = store.index_check()
-    store.add(records(LEAST, LEAST + 50))
-    assert store.index_check() == before
 
 
 DEGRADED = r"the index misses its target .*: recall@10 0\.\d+ .*, before: recall@10 .*ragembed doctor --repair"
@@ -320,39 +243,3 @@ def test_index_degraded_by_chunks_is_reported_and_optimized(tmp_path):
     store.optimize()
     assert kinds_of(store) == [("ivf", SIZE + 70)]
     assert_mended(store)
-
-
-def test_index_degraded_by_deletion_is_reported_and_optimized(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
-    store = new_store(tmp_path, SIZE, index="ivf")
-    spoil(store)
-    with pytest.warns(IndexWarning, match=DEGRADED):
-        store.delete([f"i{i}" for i in range(70)])
-    assert store.index_check().measurement.recall.mean < 0.98
-    store.optimize()
-    assert kinds_of(store) == [("ivf", SIZE - 70)]
-    assert_mended(store)
-
-
-def test_optimize_repairs_segments_too_large_to_merge(tmp_path, monkeypatch):
-    monkeypatch.setattr(compaction, "_MERGED_ROWS", SIZE // 2)
-    store = new_store(tmp_path, SIZE, index="ivf")
-    spoil(store)
-    with pytest.warns(IndexWarning, match=DEGRADED):
-        store.add(records(SIZE, SIZE + 70))
-    store.optimize()
-    assert_mended(store)
-
-
-@pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "PCAR8,IVF4,SQ8"])
-def test_rounding_index_is_verified_and_rebuilt(kind, tmp_path):
-    store = new_store(tmp_path, SIZE, index=kind)
-    assert_sound(store)
-    hits = store.search("n5 word1", 10)
-    [file] = store.path.glob("segments/*/index.faiss")
-    store.close()
-    file.write_bytes(file.read_bytes()[:-1])
-    report = store.verify(repair=True)
-    assert (report.problems, [problem.part for problem in report.repaired]) == ([], [Part.INDEX])
-    assert store.search("n5 word1", 10) == hits
-    assert_sound(store)

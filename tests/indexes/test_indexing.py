@@ -1,6 +1,5 @@
 import itertools
 import os
-import time
 import zipfile
 
 import pytest
@@ -8,14 +7,14 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.readers.registry import unread_reason
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.storage import writer
-from ragembed.indexes.storage.lock import writer_lock
+from tests.indexes.conftest import counts
 
 
 @pytest.fixture
@@ -34,17 +33,6 @@ TO_REMOVE = ", because its disk may not be mounted; to remove them, run 'ragembe
 
 
 @pytest.fixture
-def run(in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(fitting, "MIN_FIT", 2)
-
-    def index(*paths, options=None, allow_empty=False, **kwargs):
-        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config, allow_empty=allow_empty)
-        return index_files(request, **kwargs)
-
-    return index
-
-
-@pytest.fixture
 def encoded(monkeypatch):
     """The document texts that the model encodes, without queries and pseudo-queries."""
     texts = []
@@ -55,11 +43,6 @@ def encoded(monkeypatch):
         lambda self, keys, vectors: (texts.extend(keys), original(self, keys, vectors)),
     )
     return texts
-
-
-def counts(report):
-    scan = report.scan
-    return len(scan.added), len(scan.changed), len(scan.removed), scan.unchanged, len(scan.skipped)
 
 
 def content(folder):
@@ -167,14 +150,6 @@ def test_options_and_paths_of_the_last_run_are_kept(docs, run, in_folder):
     assert counts(report) == (2, 0, 0, 2, 0)
 
 
-def test_newly_excluded_file_is_removed(docs, run, in_folder):
-    run(docs)
-    (docs / ".ragembedignore").write_text("cat.*\n")
-    report = run(docs)
-    assert counts(report) == (0, 0, 1, 2, 0)
-    assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
-
-
 def test_members_of_archives_are_found_filtered_and_read_again_when_the_rules_change(docs, run, in_folder):
     with zipfile.ZipFile(docs / "a.zip", "w") as archive:
         archive.writestr("x/dog.md", "a dog runs\n\nin the air")
@@ -207,11 +182,6 @@ def test_second_folder_is_added(docs, run, in_folder):
     assert sorted(run(allow_empty=True).scan.removed) == ["../outside/a.txt", "docs/cat.txt"]
 
 
-def test_indexing_one_file_keeps_the_others(docs, run):
-    run(docs)
-    assert counts(run(docs / "cat.txt")) == (0, 0, 0, 1, 0)
-
-
 def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     (docs / "broken.pdf").write_bytes(b"%PDF-1.7 nonsense")
     (docs / "binary.dat").write_bytes(bytes(range(256)) * 5)
@@ -231,27 +201,6 @@ def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         assert set(store.status()["skipped"]) == {"docs/binary.dat", "docs/big.log"}
-
-
-def test_files_with_unusual_content_do_not_stop_a_run(docs, run, in_folder):
-    def nested(levels):
-        return '{"text": "the dog runs", "a": ' + "[" * levels + "]" * levels + "}\n"
-
-    (docs / "break.csv").write_text('"a\nname",b\n1,the bird flies\n')
-    (docs / "infinite.jsonl").write_text('{"text": "the fish swims", "a": 1e999}\n')
-    (docs / "nested.jsonl").write_text("".join(map(nested, (1, *range(900, 1000, 10)))))
-    (docs / "sheets.ipynb").write_text('{"worksheets": [5]}')
-    report = run(docs)
-    assert len(report.scan.added) == 6
-    assert report.scan.warnings == [
-        "docs/nested.jsonl: 10 lines are not JSON objects of at most 200 levels (first: line 2)"
-    ]
-    assert report.scan.skipped == {"docs/sheets.ipynb": "invalid notebook: it has no list of cells"}
-    with Store.open(in_folder / ".ragembed") as store:
-        found = {hit.source: hit.chunk for hit in store.search("bird fish", 9, mode="lexical")}
-    assert found["docs/break.csv"].text == "a name: 1\nb: the bird flies"
-    assert (found["docs/break.csv"].start_line, found["docs/break.csv"].end_line) == (3, 3)
-    assert found["docs/infinite.jsonl"].metadata == {"a": None}
 
 
 @pytest.mark.parametrize(
@@ -309,14 +258,6 @@ def test_file_dates_are_clamped_to_the_range_of_the_store(docs, run, in_folder):
     assert found == {"mtime < 0": {"docs/locks.md"}, "mtime > '2262-01-01'": {"docs/cat.txt"}}
 
 
-def test_chunks_of_a_file_that_breaks_are_removed(docs, run, in_folder):
-    run(docs)
-    (docs / "cat.txt").write_bytes(bytes(range(256)) * 10)
-    report = run(docs)
-    assert counts(report) == (0, 0, 1, 2, 1)
-    assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
-
-
 def test_files_of_an_unreadable_folder_are_kept(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
     refuse_to_open("deep")
@@ -324,15 +265,6 @@ def test_files_of_an_unreadable_folder_are_kept(docs, run, in_folder, refuse_to_
     assert counts(report) == (0, 0, 0, 2, 1)
     monkeypatch.undo()
     assert "docs/deep/wing.txt" in {source for source, *_ in content(in_folder)}
-
-
-def test_latin1_and_emoji_are_found(docs, run, in_folder):
-    (docs / "latin.txt").write_bytes("le café est fermé à midi".encode("latin-1"))
-    (docs / "emoji.md").write_text("# Party 🎉\n\nzebra 🦓 with emoji\n", encoding="utf-8")
-    run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert store.search("café", 1, "lexical")[0].source == "docs/latin.txt"
-        assert "🦓" in store.search("zebra", 1, "lexical")[0].chunk.text
 
 
 def test_nothing_to_index_raises_and_writes_nothing(in_folder, run):
@@ -445,25 +377,6 @@ def test_files_of_an_empty_mount_point_stay_until_it_may_be_empty(docs, run, in_
     assert not content(in_folder)
 
 
-def test_a_missing_path_without_files_does_not_stop_later_runs(docs, run, in_folder):
-    empty = in_folder / "empty"
-    empty.mkdir()
-    run(docs, empty)
-    empty.rmdir()
-    report = run()
-    assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == [f"{empty} is missing: its files stay in the store{TO_REMOVE.format(empty)}"]
-    assert run(allow_empty=True).scan.warnings == []
-    assert run().scan.warnings == []
-
-
-def test_files_that_are_excluded_now_are_removed(docs, run, in_folder):
-    (docs / "a.md").write_text("a fish swims")
-    run(docs)
-    assert counts(run(options=IndexingOptions(exclude=("*.txt", "*.md")))) == (0, 0, 4, 0, 0)
-    assert not content(in_folder)
-
-
 def test_chunks_of_a_temporarily_unreadable_file_are_kept(docs, run, in_folder, refuse_to_open, monkeypatch):
     run(docs)
     (docs / "cat.txt").write_text("the cat runs")
@@ -527,20 +440,6 @@ def test_files_can_be_indexed_into_a_store_created_in_python(docs, tiny_config, 
         assert store.embedder.config == embedder.config
 
 
-def test_a_second_writer_fails_at_once(docs, run, in_folder):
-    run(docs)
-    started = time.monotonic()
-    with writer_lock(in_folder / ".ragembed"), pytest.raises(StoreLockedError, match=str(os.getpid())):
-        run(docs)
-    assert time.monotonic() - started < 30
-
-
-def test_invalid_place_for_a_store(docs, tiny_config, in_folder):
-    (in_folder / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot create a store at"):
-        index_files(IndexingRequest(in_folder / "file" / "store", (docs,), None, tiny_config))
-
-
 def test_interrupted_run_is_searchable_and_resumes(docs, run, in_folder, monkeypatch):
     monkeypatch.setattr(writer, "BATCH", 4)
     monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 4)
@@ -582,45 +481,6 @@ def test_chain_is_fitted_again_when_the_corpus_has_doubled(docs, run, in_folder)
     run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         assert store.embedder.fitted_on.documents == len(store) - 1
-
-
-def test_a_store_and_its_documents_can_be_moved_together(docs, run, in_folder):
-    run(docs)
-    moved = in_folder.parent / "moved"
-    in_folder.rename(moved)
-    os.chdir(moved)
-    report = index_files(IndexingRequest(moved / ".ragembed"))
-    assert counts(report) == (0, 0, 0, 3, 0)
-    assert content(moved)[0][0].startswith("docs/")
-
-
-def test_a_few_vectors_are_not_centred(docs, tiny_config, in_folder):
-    for i in range(fitting.MIN_FIT):
-        request = IndexingRequest(in_folder / ".ragembed", (docs,), None, tiny_config)
-        chunks = index_files(request).chunks
-        with Store.open(in_folder / ".ragembed") as store:
-            fitted = store.embedder.config.postprocess == ("center", "normalize")
-            assert fitted is (chunks >= fitting.MIN_FIT)
-            assert store.search("the cat sleeps", 1, "dense")[0].score != 0.0
-        (docs / f"more{i}.txt").write_text("\n\n".join(f"zebra {i} {j}" for j in range(3)))
-    assert fitted
-
-
-def test_interrupted_run_is_reported_until_it_is_complete(docs, run, in_folder, monkeypatch):
-    original = TransformerExtractor.encode
-
-    def interrupted(self, texts, side, progress=None):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(TransformerExtractor, "encode", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert store.unfinished
-    monkeypatch.setattr(TransformerExtractor, "encode", original)
-    run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert not store.unfinished
 
 
 def test_token_weights_of_a_much_smaller_corpus_give_a_warning(in_folder, docs, run):

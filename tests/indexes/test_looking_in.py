@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.filters import And, Comparison, Field, Ids, Not, Or, parse
+from ragembed.indexes.filters import And, Comparison, Field, Ids, Not
 from ragembed.indexes.types import SourceRecord
 from tests.conftest import KnownEncoder, record
 
@@ -54,29 +53,6 @@ def test_ids_are_in_insertion_order(tmp_path, encoder):
 )
 def test_filtered_chunks_are_in_insertion_order(store, where, expected):
     assert ids(store.chunks(where=where)) == expected
-
-
-def test_chunks_of_a_file_with_a_filter(store):
-    assert ids(store.chunks("a.md", where="i < 6")) == ["n1", "n3", "n5"]
-    assert ids(store.chunks("a.md", where=Or((Ids(("n1", "n2")), parse("i = 9"))))) == ["n1", "n9"]
-    assert ids(store.chunks("b.md", where=And(()))) == []
-
-
-@pytest.mark.parametrize("where", [{"x": {"$near": 1}}, "x = ", 5])
-def test_invalid_filter_is_refused(store, where):
-    with pytest.raises(ConfigError):
-        list(store.chunks(where=where))
-
-
-def test_chunks_come_from_one_snapshot(tmp_path, encoder):
-    with Store.create(tmp_path / "s", encoder) as store:
-        store.add([record(name, name) for name in "abc"])
-        chunks = store.chunks(where=Ids(("a", "c", "d")))
-        assert next(chunks).id == "a"
-        store.delete(["c"])
-        store.add([record("d", "d")])
-        assert ids(chunks) == ["c"]
-        assert ids(store.chunks(where=Ids(("a", "c", "d")))) == ["a", "d"]
 
 
 @given(chosen=st.lists(st.sampled_from([*NAMES, "nowhere", "'", '"', "%", ""]), max_size=8), below=st.integers(0, 20))

@@ -97,11 +97,3 @@ def test_search_mmr_chooses_from_the_nearest_and_the_selected(plane):
 def test_lambda_out_of_range_is_refused(plane, lambda_mult):
     with pytest.raises(ConfigError, match=r"lambda_mult is .*: expected a number from 0 \(unlike each other\) to 1"):
         plane.search_mmr("east", 3, lambda_mult=lambda_mult)
-
-
-def test_search_mmr_accepts_any_k_and_an_empty_store(plane):
-    assert plane.search_mmr("east", 0) == []
-    with pytest.raises(ConfigError, match="k is -1"):
-        plane.search_mmr("east", -1)
-    plane.delete(["12", "-30", "10"])
-    assert plane.search_mmr("east") == []

@@ -39,12 +39,6 @@ def run(in_folder, tiny_config, monkeypatch):
     return index
 
 
-def contents(store):
-    with Store.open(store) as opened:
-        records = sorted(opened.chunks(), key=lambda record: record.id)
-        return [(record.id, record.chunk) for record in records], list(opened.vectors([each.id for each in records]))
-
-
 @pytest.mark.parametrize(
     ("query", "source"),
     [
@@ -103,18 +97,6 @@ def test_old_stores_are_updated_by_the_next_run(docs, run, in_folder, monkeypatc
     assert (again.scan.changed, again.encoded) == ([], 0)
     with Store.open(in_folder / ".ragembed") as store:
         assert store.search("unified", 1, "lexical")[0].source == "docs/ligature.txt"
-
-
-def test_files_added_one_by_one_give_the_same_texts(docs, run, in_folder):
-    later = {name: (docs / name).read_text() for name in FILES if name != "ascii.txt"}
-    for name in later:
-        (docs / name).unlink()
-    run()
-    for name, text in later.items():
-        (docs / name).write_text(text)
-        run()
-    run(in_folder / "fresh")
-    assert contents(in_folder / ".ragembed")[0] == contents(in_folder / "fresh")[0]
 
 
 def test_added_texts_are_normalised(tmp_path, encoder, make_record):

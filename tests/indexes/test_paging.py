@@ -35,7 +35,7 @@ def chunks(start=0):
 
 
 def make(path, config, index):
-    texts = [each.chunk.text for each in chunks()]
+    texts, config = [each.chunk.text for each in chunks()], config.replace(extractor="re:dim=32")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(hubness, "PSEUDO_QUERIES", 60)
         with Store.create(path, Embedder(config).fit(texts), index=index) as store:
@@ -92,9 +92,8 @@ def test_fewer_results_are_the_first_of_more(store, mode, settings):
     ]
 
 
-@pytest.mark.parametrize("index", ["hnsw-sq8", "ivf-sq8"])
-def test_approximate_indexes_give_one_ranking(index, tmp_path, tiny_config):
-    with Store.open(make(tmp_path / "store", tiny_config, index)) as store:
+def test_an_approximate_index_gives_one_ranking(tmp_path, tiny_config):
+    with Store.open(make(tmp_path / "store", tiny_config, "ivf-sq8")) as store:
         for mode, query in itertools.product(("hybrid", "dense"), QUERIES):
             whole = store.search(query, CHUNKS, mode)
             assert len({hit.id for hit in whole}) == CHUNKS

@@ -18,13 +18,12 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.integrity import Part
 from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes and masks are those of POSIX")
 
-MASKS = [0o022, 0o027, 0o002, 0o077, 0o000]
+MASKS = [0o022, 0o077, 0o000]
 
 
 @contextmanager
@@ -82,24 +81,6 @@ def test_modes_follow_the_umask(tmp_path, mask):
     assert wrong_modes(tmp_path / "store", mask) == {}
     assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o700 & ~mask
     assert len(list((tmp_path / "store").iterdir())) >= 6
-
-
-@pytest.mark.parametrize("mask", [0o027, 0o000], ids=oct)
-def test_modes_of_an_indexed_store_follow_the_umask(in_folder, tiny_config, monkeypatch, mask):
-    monkeypatch.setattr(fitting, "MIN_FIT", 2)
-    docs = in_folder / "docs"
-    docs.mkdir()
-    for i in range(6):
-        (docs / f"{i}.txt").write_text(f"the writer holds lock {i} of the store\n")
-    store = in_folder / ".ragembed"
-    with umask(mask):
-        index_files(IndexingRequest(store, (docs,), embedder=tiny_config))
-        (docs / "5.txt").unlink()
-        index_files(IndexingRequest(store))
-        refit_store(store, ("normalize",), "shared")
-    assert wrong_modes(store, mask) == {}
-    assert stat.S_IMODE(store.stat().st_mode) == 0o700 & ~mask
-    assert sorted(file.name for file in store.glob("embedders/*/*")) == ["config.json", "state.safetensors"]
 
 
 def test_only_the_user_can_enter_a_new_store_and_others_if_its_folder_allows_it(tmp_path):
@@ -166,18 +147,6 @@ def test_folders_without_permission_are_named():
         )
         with pytest.raises(StoreError, match=r"cannot open the store .*: you have no permission to enter the folder"):
             Store.open(folder / "store")
-
-
-def test_read_only_lock_raises_a_store_error(tmp_path):
-    path = tmp_path / "store"
-    with Store.create(path, Plain()) as store:
-        store.add([record("a", "b")])
-        (path / "writer.lock").chmod(0o444)
-        try:
-            store.add([record("c", "d")])
-        except StoreError:
-            return
-        assert len(store) == 2
 
 
 @pytest.mark.parametrize("name", ["writer.pid", "store.db-generation"])
@@ -248,32 +217,9 @@ def test_moved_store_uses_the_model_variable(beside, tmp_path, monkeypatch):
     assert verify_store(beside / ".ragembed").problems == []
 
 
-def test_another_model_is_refused(beside, tmp_path, monkeypatch):
-    (beside / "model").rename(tmp_path / "the model")
-    weights = bytearray((tmp_path / "the model" / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (tmp_path / "the model" / "model.safetensors").write_bytes(weights)
-    monkeypatch.setenv("RAGEMBED_MODEL", str(tmp_path / "the model"))
-    with pytest.raises(ModelError, match="is not the one this embedder was fitted with"):
-        best(beside / ".ragembed")
-    monkeypatch.setenv("RAGEMBED_MODEL", str(tmp_path / "nothing"))
-    with pytest.raises(ModelError, match="nothing"):
-        best(beside / ".ragembed")
-
-
 def test_existing_model_takes_precedence_over_the_variable(beside, monkeypatch):
     monkeypatch.setenv("RAGEMBED_MODEL", "/nowhere")
     assert best(beside / ".ragembed")[0][0] == "docs/zebra.txt"
-
-
-def test_moved_store_can_refit_a_damaged_embedder(beside, tmp_path, monkeypatch):
-    before = best(beside / ".ragembed")
-    moved = beside.rename(tmp_path / "elsewhere") / ".ragembed"
-    monkeypatch.setenv("RAGEMBED_MODEL", str(moved.parent / "model"))
-    next(moved.glob("embedders/*/state.safetensors")).write_bytes(b"damaged")
-    report = verify_store(moved, repair=True)
-    assert (report.problems, [problem.part for problem in report.repaired]) == ([], [Part.EMBEDDER])
-    assert [name for name, _ in best(moved)] == [name for name, _ in before]
 
 
 def test_database_has_no_absolute_path_but_the_model(beside):

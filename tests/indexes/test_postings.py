@@ -27,8 +27,6 @@ from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage import posting_files
-from ragembed.indexes.storage.derived import records
-from ragembed.indexes.storage.posting_files import chunks_without_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.verification import verify_store
@@ -143,10 +141,13 @@ def joined(characters, size):
     return [" ".join(characters[start : start + size]) for start in range(0, len(characters), size)]
 
 
-@pytest.mark.parametrize("language", ["english", "german"])
-def test_no_character_ends_a_search_or_the_indexing(small, tmp_path, language):
+@pytest.mark.parametrize(
+    ("language", "every"),
+    [("english", 12), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("english", "german"))],
+)
+def test_no_character_ends_a_search_or_the_indexing(small, tmp_path, language, every):
     groups = {False: [], True: []}
-    for character in map(chr, range(0x110000)):
+    for character in map(chr, range(0, 0x110000, every)):
         category = unicodedata.category(character)
         if category[0] in "MCZ":
             groups[category in {"Cn", "Co"}].append(character)
@@ -158,7 +159,7 @@ def test_no_character_ends_a_search_or_the_indexing(small, tmp_path, language):
         *(form.format(each) for each in few for form in ("wing {}", "wing{}", '"wing {}"', "{0}{0}")),
     ]
     # Unassigned and private characters are a million: the terms of all, the search for some.
-    assert len(IndexedTerms(language).of_each(joined(groups[True], 10_000))) > 90
+    assert len(IndexedTerms(language).of_each(joined(groups[True], 10_000))) > 90 // every
     with Store.create(tmp_path / "store", KnownEncoder(), language=language) as store:
         with store.writer() as writer:
             wing = [record("wing", "wing flow", "wing.md")]
@@ -169,7 +170,7 @@ def test_no_character_ends_a_search_or_the_indexing(small, tmp_path, language):
         for mode in ("hybrid", "lexical", "dense"):
             assert len(list(store.search_many(queries, k=2, mode=mode))) == len(queries)
             assert all(mode == "lexical" or len(found) == 2 for found in store.search_many(few, k=2, mode=mode))
-        for query in [*queries[:: len(queries) // 8], "wing \u0301", "wing \ud800", "\0"]:
+        for query in [*queries[:: max(1, len(queries) // 8)], "wing \u0301", "wing \ud800", "\0"]:
             store.explain(query, k=2)
             store.context(query)
             assert store.why_not(query, "wing.md")
@@ -204,15 +205,6 @@ def test_small_store_has_no_postings(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([record("a", "zebra")])
         assert (blocks_of(store), (store.path / "derived").exists()) == ([], False)
-
-
-def test_store_of_a_thousand_chunks_has_postings_with_the_scores_of_fts5(tmp_path):
-    rng = np.random.default_rng(5)
-    with Store.create(tmp_path / "s", KnownEncoder()) as store:
-        store.add(record(f"id{i}", f"number {i} " + " ".join(rng.choice(WORDS, 12))) for i in range(1000))
-        assert [chunks for _, chunks in blocks_of(store)] == [1000]
-        given, expected = both(store, "number 7 zebra flow", 99)
-        assert given == expected
 
 
 def test_store_that_becomes_small_drops_its_postings(many, monkeypatch):
@@ -275,15 +267,6 @@ def test_chunk_with_changed_searchable_text_gets_new_postings(small, tmp_path, t
                 given, expected = both(store, query, 99)
                 assert given == expected
     assert left_out[0] == 0 < left_out[1]
-
-
-def test_copy_has_the_postings_files(many, tmp_path):
-    expected = many.search("the zebra lock", 20, "lexical")
-    many.copy(tmp_path / "copy")
-    with Store.open(tmp_path / "copy", KnownEncoder()) as copy:
-        assert blocks_of(copy) == blocks_of(many)
-        assert has_postings(copy)
-        assert copy.search("the zebra lock", 20, "lexical") == expected
 
 
 def test_files_of_a_killed_write_are_removed(many):
@@ -408,16 +391,6 @@ def test_counts_above_255_are_kept(tmp_path):
     assert postings_of(PostingsBlock.read(tmp_path / "block"), b"wing") == [(0, 70_000)]
 
 
-@pytest.mark.parametrize("gone", [[], [1], [1, 2, 7], list(range(0, 400, 2)), list(range(400))])
-def test_live_postings_are_counted(gone):
-    texts = [(None, None, "wing" if i % 3 else "wing flow") for i in range(400)]
-    block = LiveBlock.without(IndexedTerms("none").postings(range(400), texts), np.array(gone, dtype=np.int64))
-    assert len(block) == 400 - len(gone)
-    assert block.count(block.block.of(b"wing")) == 400 - len(gone)
-    assert block.count(block.block.of(b"flow")) == sum(i not in gone for i in range(0, 400, 3))
-    assert block.count(block.block.of(b"none")) == 0
-
-
 @pytest.mark.parametrize("sampled", [1, 7, 10_000])
 def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
     monkeypatch.setattr(bm25, "_SAMPLED", sampled)
@@ -426,22 +399,6 @@ def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
         for where in (None, parse("n < 30")):
             given, expected = both(many, query, limit, where)
             assert given == expected
-
-
-@pytest.mark.parametrize("most", [0, 40, 1 << 19])
-def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most):
-    monkeypatch.setattr(bm25, "_MOST_KEPT", most)
-    with Store.open(many.path, KnownEncoder()) as reader, reader.snapshot() as view:
-        found = view.stores[0].postings()
-        for query in ("zebra 7 70", "alone next 7", "zebra alone", "zebra 7 70"):
-            expression = query_expression(view, query)
-            given, expected = (
-                found.search([view.connection], expression, 99),
-                fulltext.search(view.connection, expression, 99),
-            )
-            for one, other in zip(given, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
-        assert 0 <= found._room <= most
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
@@ -457,11 +414,3 @@ def test_mismatched_arrays_raise(tmp_path):
     shorter.save(tmp_path / "block")
     with pytest.raises(StoreDamagedError, match=r"the arrays of .* do not match"):
         PostingsBlock.read(tmp_path / "block")
-
-
-def test_triggers_record_stale_chunks_and_chunks_without_postings(many):
-    with closing(connect(many.path / "store.db", writable=False)) as connection:
-        assert chunks_without_postings(connection).tolist() == []
-        first, *_, last = records(connection, "postings")
-        assert len(stale_chunks(connection, first)) == 43
-        assert len(stale_chunks(connection, last)) == 43

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 
-from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import IndexConfig
@@ -51,30 +50,6 @@ def without_relevance(monkeypatch):
     monkeypatch.setattr(fitting, "calibrate", lambda *_, **__: [])
 
 
-@pytest.fixture
-def encoded(monkeypatch, without_relevance):
-    """The texts that the model encodes, as documents or queries."""
-    texts = {"documents": [], "queries": [], "pseudo-queries": [], "few-documents": []}
-    original = TransformerExtractor.encode
-
-    def encode(self, batch, side, *rest):
-        texts[side].extend(batch)
-        return original(self, batch, side, *rest)
-
-    monkeypatch.setattr(TransformerExtractor, "encode", encode)
-    return texts
-
-
-@pytest.fixture
-def no_encoder(monkeypatch, without_relevance):
-    """An encoder that fails when it is called."""
-
-    def encode(self, batch, side, *rest):
-        raise AssertionError(f"{len(batch)} {side} are encoded")
-
-    monkeypatch.setattr(TransformerExtractor, "encode", encode)
-
-
 def vectors(path):
     with Store.open(path) as store:
         ids = sorted(store.ids())
@@ -91,12 +66,11 @@ def fit_queries(path):
         return writer.fit_queries()
 
 
+@pytest.mark.usefixtures("without_relevance")
 @pytest.mark.parametrize("query_fit", ["separate", "shared"])
-def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
-    folder, tiny_config, no_encoder, monkeypatch, query_fit
-):
+def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(folder, tiny_config, encoded, query_fit):
     refit_store(folder / "store", STEPS, query_fit)
-    monkeypatch.undo()
+    assert encoded == []
     config = tiny_config.replace(postprocess=STEPS, query_fit=query_fit)
     index_files(IndexingRequest(folder / "clean", (folder / "docs",), embedder=config))
     assert state(folder / "store") == state(folder / "clean")  # the fingerprint covers every fitted number
@@ -109,50 +83,34 @@ def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
             assert [(hit.chunk.text, hit.score) for hit in found] == [(hit.chunk.text, hit.score) for hit in expected]
 
 
-def test_repeated_refits_encode_nothing(store, no_encoder):
+@pytest.mark.usefixtures("without_relevance")
+def test_repeated_refits_encode_nothing(store, encoded):
     first = state(store)
     for steps, query_fit in ((STEPS, "separate"), (("normalize",), "shared"), (("zscore",), "separate")):
         refit_store(store, steps, query_fit)
     refit_store(store, ("center", "normalize"))
+    assert encoded == []
     assert state(store) == first
 
 
+@pytest.mark.usefixtures("without_relevance")
 def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     before = fit_queries(store)
     assert len(before.texts) == len(TEXTS)
     (folder / "docs" / "000.txt").unlink()
     (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
     index_files(IndexingRequest(store))
-    for texts in encoded.values():
-        texts.clear()
+    encoded.clear()
     refit_store(store)
     after = fit_queries(store)
     new = set(after.texts) - set(before.texts)
-    assert {side for side, texts in encoded.items() if texts} == {"pseudo-queries"}
-    assert set(encoded["pseudo-queries"]) == new  # Those of the fit and those of the hubness have the same new text.
+    # Those of the fit and those of the hubness have the same new text.
+    assert set(encoded) == {("pseudo-queries", text) for text in new}
     assert len(new) == 1
     assert len(after.texts) == len(TEXTS)
     with Store.open(store) as opened:
         raw = opened.embedder.raw_pseudo_queries(after.texts)
     np.testing.assert_allclose(after.raw, raw, atol=1e-5)
-
-
-def test_record_has_the_vectors_of_the_fit(store):
-    with Store.open(store) as opened:
-        [record] = opened.read_database(derived.records, derived.QUERIES)
-    assert (record.chunks, record.last) == (len(TEXTS), len(TEXTS))
-
-
-def test_refit_adds_missing_queries(store, encoded):
-    forget(store)
-    assert fit_queries(store) is None
-    fitted = refit_store(store)
-    assert len(encoded["pseudo-queries"]) == len(TEXTS)
-    assert len(fit_queries(store).texts) == len(TEXTS)
-    encoded["pseudo-queries"].clear()
-    refit_store(store, STEPS)
-    assert encoded["pseudo-queries"] == []
-    assert refit_store(store, fitted.config.postprocess).fingerprint == fitted.fingerprint
 
 
 def forget(path):
@@ -207,26 +165,16 @@ def test_a_repaired_embedder_keeps_its_queries(store):
     assert fit_queries(store).texts == before.texts
 
 
-def test_copy_of_a_store_has_the_queries(store, tmp_path):
-    with Store.open(store) as opened:
-        opened.copy(tmp_path / "other")
-    assert len(fit_queries(tmp_path / "other").texts) == len(TEXTS)
-    assert verify_store(tmp_path / "other").problems == []
-
-
 @pytest.mark.usefixtures("without_relevance")
-def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
+def test_approximate_index_is_picked_again_without_encoding(store, encoded, monkeypatch):
     monkeypatch.setattr(choose, "LEAST_ASKED", 50)
     monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 40)
     monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))
-
-    def encode(self, batch, side, *rest):
-        raise AssertionError(f"{len(batch)} {side} are encoded")
-
-    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    encoded.clear()
     refit_store(store, STEPS)
+    assert encoded == []
     with Store.open(store) as opened:
         assert {segment["kind"] for segment in opened.status()["segments"]} == {"hnsw"}
         assert opened.index_choice().rows == len(TEXTS)

@@ -18,7 +18,6 @@ from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
 from ragembed.indexes.storage import posting_files
-from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, record
 
 BEES = """Worker bees gather nectar and pollen from flowers and carry them home to the hive.
@@ -247,19 +246,6 @@ def test_among_stores_with_different_embedders_only_unknown_relevance_stays(path
         assert len(warned) == 1
 
 
-def test_a_damaged_record_is_found(path):
-    refit_store(path)
-    with Store.open(path) as store, store.writer() as writer:
-        writer.set_meta({relevance.KEY: {"hybrid": [0, 1]}})
-    assert any("relevance" in problem.message for problem in verify_store(path).problems)
-
-
-@pytest.mark.parametrize("least", [-0.1, 1.5])
-def test_min_relevance_is_a_share(path, least):
-    with Store.open(path) as store, pytest.raises(ConfigError, match="expected a number from 0"):
-        store.search("lock", min_relevance=least)
-
-
 LANGUAGES = {
     "chinese": {
         "写入者持有存储的锁": "怎么锁定存储",
@@ -267,23 +253,11 @@ LANGUAGES = {
         "蜂王每天产很多卵": "蜂王产卵的数量",
         "蜂蜜在寒冷时结晶": "为什么蜂蜜会结晶",
     },
-    "japanese": {
-        "書き込み側がストアのロックを持つ": "ストアのロックの仕組み",
-        "翼の上の気流が揚力を生む": "揚力はどこから生まれるか",
-        "女王蜂は毎日たくさんの卵を産む": "女王蜂の卵の数",
-        "はちみつは寒いと結晶する": "はちみつの結晶の理由",
-    },
     "russian": {
         "Писатель держит блокировку хранилища": "блокировка хранилища",
         "Поток воздуха над крылом создаёт подъёмную силу": "откуда подъёмную силу получает самолёт",
         "Матка откладывает много яиц каждый день": "сколько яиц откладывает пчела",
         "Мёд кристаллизуется на холоде": "почему мёд стал твёрдым",
-    },
-    "greek": {
-        "Ο συγγραφέας κρατά το κλείδωμα της αποθήκης": "κλείδωμα αποθήκης",
-        "Η ροή του αέρα στην πτέρυγα δίνει άνωση": "από πού έρχεται η άνωση",
-        "Η βασίλισσα γεννά πολλά αυγά κάθε μέρα": "πόσα αυγά γεννά η μέλισσα",
-        "Το μέλι κρυσταλλώνει στο κρύο": "γιατί το μέλι έγινε στερεό",
     },
     "german": {
         "Der Schreiber hält die Sperre des Speichers": "Sperre des Speichers",

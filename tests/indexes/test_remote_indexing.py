@@ -15,10 +15,9 @@ from ragembed.documents.places import RemotePath, place_of  # noqa: E402
 from ragembed.documents.readers.registry import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store  # noqa: E402
-from ragembed.indexes.indexing import fitting  # noqa: E402
-from ragembed.indexes.indexing.index_run import index_files  # noqa: E402
-from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest  # noqa: E402
-from ragembed.indexes.storage.layout import file_path, is_below, source_path  # noqa: E402
+from ragembed.indexes.indexing.request import IndexingOptions  # noqa: E402
+from ragembed.indexes.storage.layout import is_below  # noqa: E402
+from tests.indexes.conftest import counts  # noqa: E402
 
 DOCS = RemotePath("memory://docs")
 
@@ -38,17 +37,6 @@ def memory():
 
 
 @pytest.fixture
-def run(in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(fitting, "MIN_FIT", 2)
-
-    def index(*paths, options=None, allow_empty=False, **kwargs):
-        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config, allow_empty=allow_empty)
-        return index_files(request, **kwargs)
-
-    return index
-
-
-@pytest.fixture
 def away(monkeypatch):
     """Makes a URL and everything below it raise the error of a server that does not answer."""
 
@@ -64,11 +52,6 @@ def away(monkeypatch):
 
     yield cut
     monkeypatch.undo()
-
-
-def counts(report):
-    scan = report.scan
-    return len(scan.added), len(scan.changed), len(scan.removed), scan.unchanged, len(scan.skipped)
 
 
 def stored(folder):
@@ -93,12 +76,6 @@ def stored(folder):
 )
 def test_is_below_for_urls(source, root, below):
     assert is_below(source, root) is below
-
-
-def test_name_in_the_store_is_the_url(tmp_path):
-    place = place_of("s3://bucket/docs/a.md")
-    assert source_path(place, tmp_path / ".ragembed") == "s3://bucket/docs/a.md"
-    assert file_path("s3://bucket/docs/a.md", tmp_path / ".ragembed") == place
 
 
 def test_url_is_indexed_and_updated(memory, run, in_folder, monkeypatch):
@@ -224,11 +201,6 @@ def test_unknown_size_is_checked_after_reading(memory, run, monkeypatch):
     assert "over the limit of 30 bytes" in report.scan.skipped["memory://docs/locks.md"]
 
 
-def test_dry_run(memory, run, in_folder):
-    assert counts(run(DOCS, dry_run=True)) == (3, 0, 0, 0, 0)
-    assert not (in_folder / ".ragembed").exists()
-
-
 def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
     done = cli("index", "memory://docs/", "--model", tiny_model, "-v")
@@ -241,13 +213,7 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert cli("files").stdout.splitlines() == [
         "memory://docs/cat.txt", "memory://docs/deep/wing.txt", "memory://docs/locks.md",
     ]  # fmt: skip
-    assert cli("files", "--skipped").stdout == f"memory://docs/image.png: {unread_reason('image.png')}\n"
-    assert (
-        cli("files", "--why", "memory://docs/image.png").stdout
-        == f"memory://docs/image.png is not read: {unread_reason('image.png')}\n"
-    )
     assert "paths          memory://docs\n" in cli("status").stdout
-    assert cli("status", "--skipped").stdout == f"memory://docs/image.png: {unread_reason('image.png')}\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
     assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
     assert "memory://docs/cat.txt" in cli("query", "lock", "--why", "memory://docs/cat.txt").stdout

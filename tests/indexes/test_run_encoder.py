@@ -5,10 +5,8 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
-from ragembed.extractors import model
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import index_run
-from ragembed.indexes.indexing.index_run import RunEncoder, index_files
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]
@@ -46,21 +44,6 @@ def encoded(encode, texts):
     return np.concatenate(list(encode.parts(texts)))
 
 
-@pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
-def test_memory_is_released_after_many_texts(tiny_config, monkeypatch, texts, times):
-    given = []
-    monkeypatch.setattr(index_run, "give_back", lambda: given.append(1))
-    encoded(RunEncoder(Embedder(tiny_config).fit(TEXTS)), texts)
-    assert len(given) == times
-
-
-def test_texts_are_encoded_in_parts_of_similar_size(tiny_config, monkeypatch):
-    monkeypatch.setattr(index_run, "PART", 70)
-    texts = [f"{text} {number}" for number in range(5) for text in TEXTS]
-    encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
-    assert [len(part) for part in encode.parts(texts)] == [2, 3, 3, 2, 3, 3, 2, 2]
-
-
 # Embedders
 
 
@@ -90,13 +73,6 @@ def test_many_or_long_documents_use_pytorch(tiny_config, texts):
     assert embedder.raw_without_framework(texts[:1] if len(texts) > 1 else ["wing"]) is not None
 
 
-def test_limit_of_tokens_depends_on_the_model_size(tiny_config, monkeypatch):
-    embedder = Embedder(tiny_config).fit(TEXTS)
-    monkeypatch.setattr(model, "_FEW_PRODUCTS", 12 * 2 * 32**2 * 10)  # ten tokens of two blocks of dimension 32
-    assert embedder.raw_without_framework(["the cat is the dog and bird fish"]) is not None
-    assert embedder.raw_without_framework(["the cat is the dog and bird fish is"]) is None
-
-
 @pytest.mark.parametrize(
     ("device", "few"), [(None, True), ("auto", True), ("cpu", True), ("gpu", False), ("mps", False)]
 )
@@ -120,27 +96,6 @@ def test_edit_is_encoded_without_pytorch(docs, in_folder, tiny_config, alone, ex
     with Store.open(store) as opened:
         assert not opened.verify().problems
         assert opened.search("a bird and a fish", 1)[0].source.endswith("0.txt")
-
-
-def test_requested_dtype_is_used(docs, in_folder, tiny_config, alone):
-    store = in_folder / "store"
-    index_files(IndexingRequest(store, (docs,), embedder=tiny_config.replace(dtype="bfloat16")))
-    (docs / "0.txt").write_text("a bird and a fish\n")
-    report = index_files(IndexingRequest(store))
-    assert (alone, report.encoded, report.devices) == ([], 1, ("cpu",))
-
-
-def test_only_the_texts_decide_about_pytorch(tiny_config):
-    encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
-    np.testing.assert_array_equal(encoded(encode, TEXTS), encoded(encode, TEXTS))
-    np.testing.assert_allclose(encoded(encode, TEXTS * 3)[:4], encoded(encode, TEXTS), atol=1e-5)
-    assert encode.devices == ("cpu",)
-
-
-def test_external_encoder_has_no_devices(encoder):
-    encode = RunEncoder(encoder)
-    assert encoded(encode, TEXTS).shape == (4, 8)
-    assert (encode.devices, encoder.encoded) == ((), 4)
 
 
 def test_missing_gpu_raises_for_a_small_edit(docs, in_folder, tiny_config):

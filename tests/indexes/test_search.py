@@ -1,27 +1,26 @@
 """Hybrid search compared with a reference implementation, deeper than its candidate lists."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from ragembed.indexes import Store
 from ragembed.indexes.search.feedback import likeness, words_of
 from ragembed.indexes.search.fusion import METHODS, Fusion
-from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import unit_rows
+from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
 CHUNKS = 700
 
 
-@pytest.fixture
-def large(tmp_path, encoder, make_record):
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A store that no test changes."""
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(3, 9))) + f" n{i}" for i in range(CHUNKS)]
-    store = Store.create(tmp_path / "s", encoder)
-    store.add([make_record(f"{i:03}", text) for i, text in enumerate(texts)])
-    return store
+    with Store.create(tmp_path_factory.mktemp("large") / "s", KnownEncoder()) as store:
+        store.add([record(f"{i:03}", text) for i, text in enumerate(texts)])
+        yield store
 
 
 def reference_search(store, encoder, query, k, depth, fusion):
@@ -62,9 +61,9 @@ FUSIONS = [Fusion(), Fusion(feedback=0), *(Fusion(method, alpha) for method in M
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
 @pytest.mark.parametrize("query", ["lock store", "n17 folder"])
-def test_hybrid_search_equals_the_reference(large, encoder, query, fusion):
+def test_hybrid_search_equals_the_reference(large, query, fusion):
     found = large.search(query, 20, fusion=fusion)
-    expected = reference_search(large, encoder, query, 20, 200, fusion)
+    expected = reference_search(large, large.embedder, query, 20, 200, fusion)
     np.testing.assert_allclose([hit.score for hit in found], [score for _, score in expected], atol=1e-4)
     tied = {name for name, score in expected if score <= expected[9][1] + 1e-4}
     assert {hit.id for hit in found[:10]} - tied == {name for name, _ in expected[:10]} - tied
@@ -87,22 +86,3 @@ def test_feedback_finds_chunks_similar_to_the_best(tmp_path, make_encoder, make_
         orders = [[hit.id for hit in store.search("asked", fusion=Fusion(feedback=weight))] for weight in (0.0, 0.75)]
     assert [set(order[:3]) for order in orders] == [set(found_first)] * 2
     assert [order[3:] for order in orders] == [["other", "like them"], ["like them", "other"]]
-
-
-def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, monkeypatch):
-    read, waited = [], threading.Event()
-
-    def recording(self, rows, vectors=Snapshot.vectors):
-        read.extend(rows)
-        waited.set()
-        return vectors(self, rows)
-
-    def encode(texts, queries=encoder.encode_queries):
-        assert waited.wait(30), "the vectors of lexical matches must be read meanwhile"
-        return queries(texts)
-
-    monkeypatch.setattr(Snapshot, "vectors", recording)
-    monkeypatch.setattr(encoder, "encode_queries", encode)
-    assert large.search("lock store", 10)
-    assert read
-    assert len(read) == len(set(read))

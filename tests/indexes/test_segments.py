@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes import RankingOptions, Store
-from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.storage import reader
-from ragembed.indexes.verification import verify_store
+from ragembed.indexes import Store
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360
@@ -46,17 +43,8 @@ def rows_of(store):
     return [segment["rows"] for segment in store.status()["segments"]]
 
 
-def kinds_of(store):
-    return {segment["kind"] for segment in store.status()["segments"]}
-
-
 def told(hits):
     return [(hit.id, hit.score, hit.dense, hit.lexical) for hit in hits]
-
-
-def assert_sound(store):
-    report = verify_store(store.path, encoder())
-    assert (report.problems, report.leftovers) == ([], 0)
 
 
 @pytest.fixture(scope="module")
@@ -83,26 +71,6 @@ def test_exact_search_does_not_depend_on_segments(stores, count, mode, where):
 
 
 @pytest.mark.parametrize("count", SEGMENTS)
-def test_batch_search_does_not_depend_on_segments(stores, count):
-    vectors = encoder().encode_queries(QUERIES)
-    for one, several in (
-        (stores[1].search_many(QUERIES, 15), stores[count].search_many(QUERIES, 15)),
-        (stores[1].search_vectors(vectors, 15), stores[count].search_vectors(vectors, 15)),
-    ):
-        assert [told(hits) for hits in several] == [told(hits) for hits in one]
-
-
-@pytest.mark.parametrize("count", SEGMENTS)
-def test_ranking_and_mmr_do_not_depend_on_segments(stores, count):
-    for query in QUERIES:
-        arranged = RankingOptions(dedupe=True, per_file=2, mmr=0.5)
-        one, several = (stores[n].search(query, 8, ranking=arranged) for n in (1, count))
-        assert told(several) == told(one)
-        one, several = (stores[n].search_mmr(query, 8, fetch_k=60) for n in (1, count))
-        assert told(several) == told(one)
-
-
-@pytest.mark.parametrize("count", SEGMENTS)
 def test_ties_in_several_segments_keep_their_order(stores, count):
     same = encoder().encode_queries([text_of(0)])[0]
     one, several = (stores[n].search_vector(same, 25) for n in (1, count))
@@ -116,54 +84,6 @@ def test_ties_in_several_segments_keep_their_order(stores, count):
 # Threads
 
 
-@pytest.mark.parametrize("threads", [2, 16])
-def test_parallel_search_of_large_segments(stores, threads, monkeypatch):
-    monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
-    with Store.open(stores[3].path, encoder(), threads=threads) as store:
-        for query in QUERIES:
-            for where in (None, "third = 1"):
-                assert told(store.search(query, 9, where=where)) == told(stores[1].search(query, 9, where=where))
-        assert store.reader.searcher._pool is not None
-        store.close()
-        assert store.reader.searcher._pool is None
-        assert told(store.search(QUERIES[0], 9)) == told(stores[1].search(QUERIES[0], 9))
-
-
-@pytest.mark.parametrize("threads", [2, 3, 16])
-def test_parallel_search_of_a_flat_segment(tmp_path, threads, monkeypatch):
-    asked = []
-
-    def noted(self, queries, k, start, stop, allowed=None, search=SegmentIndex.search_part):
-        asked.append((start, stop))
-        return search(self, queries, k, start, stop, allowed)
-
-    monkeypatch.setattr(SegmentIndex, "search_part", noted)
-    with fill(tmp_path, 1) as whole:
-        [size] = rows_of(whole)
-        questions = [(query, k, where) for query in QUERIES for k in (1, 9, size) for where in FILTERS]
-        expected = [told(whole.search(query, k, "dense", where=where)) for query, k, where in questions]
-        assert not asked
-    monkeypatch.setattr(reader, "_LEAST_PART", 20)
-    with Store.open(whole.path, encoder(), threads=threads) as store:
-        assert [told(store.search(query, k, "dense", where=where)) for query, k, where in questions] == expected
-        starts, stops = zip(*sorted(set(asked)), strict=True)
-        assert len(starts) == min(threads, size // 20)
-        assert (starts[0], stops[-1]) == (0, size)
-        assert starts[1:] == stops[:-1]
-        asked.clear()
-        store.search_many(QUERIES * 2, mode="dense")
-        assert not asked
-
-
-@pytest.mark.parametrize("threads", [None, 1, 4])
-def test_small_segments_and_many_queries_use_no_extra_threads(stores, threads, monkeypatch):
-    with Store.open(stores[3].path, encoder(), threads=threads) as store:
-        store.search(QUERIES[0])
-        monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
-        store.search_many(QUERIES * 2, mode="dense")
-        assert store.reader.searcher._pool is None
-
-
 def test_error_in_a_thread_is_raised(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "_LEAST_ROWS", 50)
     with fill(tmp_path, 3) as store:
@@ -172,19 +92,3 @@ def test_error_in_a_thread_is_raised(tmp_path, monkeypatch):
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with Store.open(store.path, encoder(), threads=3) as opened, pytest.raises(StoreDamagedError, match=folder):
         opened.search(QUERIES[0], mode="dense")
-
-
-# Changes of a store
-
-
-def test_only_a_damaged_segment_is_rebuilt(tmp_path):
-    with fill(tmp_path, 3, deleted=False) as store:
-        folders = [segment["folder"] for segment in store.status()["segments"]]
-        expected = told(store.search(QUERIES[0], 9, "dense"))
-    (store.path / "segments" / folders[1] / "index.faiss").write_bytes(b"nothing")
-    verify_store(store.path, encoder(), repair=True)
-    with Store.open(store.path, encoder()) as opened:
-        now = [segment["folder"] for segment in opened.status()["segments"]]
-        assert [now[0], now[2]] == [folders[0], folders[2]]
-        assert told(opened.search(QUERIES[0], 9, "dense")) == expected
-        assert_sound(opened)

@@ -1,37 +1,28 @@
-"""A reader that follows the documentation of the store format alone returns the same results as the store."""
+"""A reader that follows the documentation of the store format alone reads what the store holds."""
 
 import hashlib
 import json
-import math
 import re
 import shutil
 import sqlite3
 import struct
-import unicodedata
-from collections import Counter
 from contextlib import closing
-from importlib.resources import files
-from itertools import chain, groupby, pairwise
+from itertools import chain
 from pathlib import Path
-from statistics import NormalDist
 
-import faiss
 import numpy as np
 import pytest
 
-from ragembed import Embedder
 from ragembed.config.specs import POSTPROCESSORS
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.index import SegmentIndex
-from ragembed.indexes.faiss_index.records import NAMES, Budget, IndexConfig, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.records import NAMES, Budget, IndexConfig, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
-from ragembed.indexes.storage import posting_files, segments
 from ragembed.indexes.storage.catalog import PartRecord
-from tests.conftest import WORDS, KnownEncoder, record
+from tests.conftest import WORDS, record
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES = ("store-format.md", "store-database.md", "store-metadata.md", "store-files.md")
@@ -107,261 +98,14 @@ class Reader:
             vectors = STEPS[step.split(":")[0]](vectors, **fitted).astype(np.float32)
         return vectors
 
-    def dense(self, vector, k):
-        """Return id and cosine of the chunks nearest to a query vector."""
-        question, vectors = unit(vector[None, :])[0], self.vectors()
-        return self._best({key: float(vectors[chunk["row"]] @ question) for key, chunk in self.chunks().items()}, k)
-
-    def lexical(self, question, k):
-        """Return id and BM25 score of the chunks that match a query best."""
-        return self._best(self._matches(question), k)
-
-    def hybrid(self, vector, question, k):
-        """Return id and fused score; for stores with fewer chunks than candidates and no hubness."""
-        matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
-        assert len(chunks) <= 200
-        assert not self.database.execute("SELECT * FROM derived WHERE name = 'hubness'").fetchall()
-        fusion = self.meta("fusion", {"alpha": 0.6, "feedback": 0.75})
-        alpha, feedback = fusion["alpha"], fusion["feedback"]
-
-        def parts(vector, keys):
-            dense = standardised([float(vectors[chunks[key]["row"]] @ vector) for key in keys])
-            return alpha * dense, standardised([matches.get(key, 0.0) for key in keys])
-
-        def fused(vector):
-            dense, words = parts(vector, chunks)
-            scores = (dense + (1 - alpha) * words).tolist()
-            return sorted(zip(chunks, scores, strict=True), key=lambda found: (-found[1], found[0]))
-
-        asked = unit(vector[None, :])[0]
-        first = fused(asked)
-        scores = np.array([score for _, score in first])
-        best = [vectors[chunks[key]["row"]] for key, _ in first[:3]]
-        moved = unit((asked + feedback * np.average(best, axis=0, weights=np.exp(scores / scores.std())[:3]))[None, :])[
-            0
-        ]
-        found = fused(moved)
-        least = found[:100][-1][1]
-        compared = [key for key, score in found if score >= least]
-        dense, words = parts(moved, compared)
-        words += feedback * standardised(shared([embedded_text(chunks[key]) for key in compared]))
-        scores = dense + (1 - alpha) * words / (words.std() if tells_apart(words) else 1.0)
-        of_keys = dict(zip(compared, scores.tolist(), strict=True))
-        rest = {key: score for key, score in found if key not in of_keys}
-        above = max(0.0, max(rest.values(), default=-np.inf) - min(of_keys.values()))
-        return self._best(of_keys | {key: score - above for key, score in rest.items()}, k)
-
-    def _matches(self, question):
-        question = normalised(question)
-        expression = match_expression(question, self.meta("words", {"language": "english"})["language"])
-        if not expression:
-            return {}
-        query = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid"
-        return dict(self.database.execute(query, (expression,)).fetchall())
-
-    def of_term(self, term):
-        """Return the BM25 score of each chunk that has a term of the full-text index, from postings."""
-        lengths, counts = {}, {}
-        for row in self.database.execute("SELECT * FROM derived WHERE name = 'postings'"):
-            file = self.folder / "derived" / row["file"]
-            assert sha256(file) == row["sha256"]
-            arrays = safetensors(file)
-            changed = "SELECT chunk FROM stale_postings WHERE generation > ?"
-            stale = self.database.execute(changed, (row["made_at_generation"],))
-            gone = {each["chunk"] for each in stale}
-            assert (len(arrays["chunks"]), arrays["chunks"].max()) == (row["chunks"], row["last"])
-            keys = arrays["chunks"].tolist()
-            lengths |= {key: n for key, n in zip(keys, arrays["lengths"].tolist(), strict=True) if key not in gone}
-            text = arrays["text"].tobytes()
-            terms = [text[start:end].decode() for start, end in pairwise([0, *arrays["text_ends"].tolist()])]
-            assert terms == sorted(terms, key=str.encode)
-            places = dict(zip(terms, pairwise([0, *arrays["ends"].tolist()]), strict=True))
-            inside = slice(*places.get(term, (0, 0)))
-            positions, times = arrays["positions"][inside].tolist(), arrays["counts"][inside].tolist()
-            have = zip(positions, times, strict=True)
-            counts |= {keys[position]: f for position, f in have if keys[position] not in gone}
-        assert lengths.keys() == self.chunks().keys()
-        mean, total, n = sum(lengths.values()) / len(lengths), len(lengths), len(counts)
-        logarithm = math.log((total - n + 0.5) / (n + 0.5))
-        idf = logarithm if logarithm > 0 else 1e-6
-        return {key: f * 2.2 / (f + 1.2 * (0.25 + 0.75 * lengths[key] / mean)) * idf for key, f in counts.items()}
-
-    def _best(self, scores, k):
-        chunks = self.chunks()
-        order = sorted(scores, key=lambda key: (-scores[key], chunks[key]["path"] or "", key))
-        return [(chunks[key]["id"], scores[key]) for key in order[:k]]
-
 
 def unit(vectors):
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
 
 
-def shares(values, quantiles):
-    """Return the share u of each value, shape (n, d)."""
-    steps = np.linspace(0, 1, quantiles.shape[1])
-    u = np.empty(values.shape)
-    for column, points in enumerate(quantiles):
-        x = values[:, column].astype(np.float64)
-        inside = np.interp(x, points, steps)
-        for i in np.flatnonzero(np.isin(x, points)):
-            inside[i] = steps[points == x[i]][[0, -1]].mean()
-        u[:, column] = np.where(x <= points[0], 0.0, np.where(x >= points[-1], 1.0, inside))
-    return u
-
-
-def normal(values, quantiles):
-    u = shares(values, quantiles).astype(np.float32)
-    u[values + 1e-7 > quantiles[:, -1]] = 1.0
-    u[values - 1e-7 < quantiles[:, 0]] = 0.0
-    return np.vectorize(NormalDist().inv_cdf)(np.clip(u.astype(np.float64), 1e-7, 1 - 1e-7))
-
-
-def without_top(values, mean, directions):
-    y = values - mean
-    return y - (y @ directions.T) @ directions
-
-
-STEPS = {
-    "center": lambda x, mean: x - mean,
-    "zscore": lambda x, mean, scale: (x - mean) / scale,
-    "robust": lambda x, median, scale: (x - median) / scale,
-    "whiten": lambda x, mean, directions, scale: ((x - mean) @ directions.T) / scale,
-    "abtt": without_top,
-    "common": lambda x, directions, weights: x - (x @ directions.T * weights) @ directions,
-    "common-weighted": lambda x, directions, weights: x - (x @ directions.T * weights) @ directions,
-    "quantile-u": shares,
-    "quantile-n": normal,
-    "normalize": unit,
-}
-
-
-def standardised(scores):
-    scores = np.array(scores)
-    return (scores - scores.mean()) / scores.std() if tells_apart(scores) else np.zeros(len(scores))
-
-
-def tells_apart(scores):
-    return scores.std() > 1e-6 * np.abs(scores).max()
-
-
-def shared(texts):
-    """Return how much each text shares the words of the first three."""
-    words = [Counter(re.findall(r"\w+", cut(text).lower())) for text in texts]
-    holding = Counter(chain.from_iterable(words))
-    mean = max(sum(map(Counter.total, words)) / len(texts), 1)
-
-    def weight(word, counts):
-        frequent = counts[word] * 2.2 / (counts[word] + 1.2 * (0.25 + 0.75 * counts.total() / mean))
-        return frequent * math.log(1 + (len(texts) - holding[word] + 0.5) / (holding[word] + 0.5))
-
-    weights = [{word: weight(word, counts) for word in counts} for counts in words]
-    wanted = {word: sum(best.get(word, 0.0) for best in weights[:3]) for word in holding}
-    return [sum(weight * wanted[word] for word, weight in each.items()) for each in weights]
-
-
-TABLE = PAGE.split("| script | ranges |", 1)[1].split("\n\n", 1)[0]
-RANGES = re.findall(r"\b[0-9A-F]{4,5}(?:-[0-9A-F]{4,5})?", TABLE)
-UNSPACED = [[int(end, 16) for end in ends.split("-")] for ends in RANGES]
-ARABIC, HEBREW = "\u0640\u064b-\u0652\u0670", "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
-WORD = re.compile(r"[^\W_]+")
-LEFT_OUT = re.compile(f"[\ufe00-\ufe0f\U000e0100-\U000e01ef{ARABIC}{HEBREW}]")
-
-
-def runs(text):
-    """Yield the texts between runs of scripts without spaces, and these runs as lists of letters with their marks."""
-    text = re.sub(r"(?<!\w)([cC]\+\+|[cCfF]#)(?![a-zA-Z_+#])", lambda name: f" {spelt(name[0])} ", text)
-    text = re.sub("[\uff01-\uffee]+", lambda run: unicodedata.normalize("NFKC", run[0]), text)
-    text = LEFT_OUT.sub("", text)
-    for unspaced, run in groupby(text, lambda letter: any(ends[0] <= ord(letter) <= ends[-1] for ends in UNSPACED)):
-        run = "".join(run)
-        if unspaced:
-            letters = []
-            for letter in unicodedata.normalize("NFKC", run):
-                if letters and unicodedata.category(letter).startswith("M"):
-                    letters[-1] += letter
-                else:
-                    letters.append(letter)
-            yield letters
-        else:
-            yield run
-
-
-def tokens(text):
-    """Return words as texts, and runs of scripts without spaces as lists of letters with their marks."""
-    return list(chain.from_iterable([run] if isinstance(run, list) else WORD.findall(run) for run in runs(text)))
-
-
-def cut(text):
-    """Return the text for the full-text index of a language without a stemmer."""
-    return "".join(run if isinstance(run, str) else f" {' '.join([*pairs(run), run[-1]])} " for run in runs(text))
-
-
-def spelt(name):
-    return name.replace("+", "plus").replace("#", "sharp")
-
-
-def pairs(letters):
-    return ["".join(pair) for pair in pairwise(letters)]
-
-
-def phrase(text):
-    """Return an FTS5 expression; words are joined by spaces."""
-    *before, last = tokens(text)
-    terms = [[token] if isinstance(token, str) else [*pairs(token), token[-1]] for token in before]
-    ends = [last] if isinstance(last, str) else pairs(last) or last
-    return f'"{" ".join([*chain.from_iterable(terms), *ends])}"' + "*" * (last == ends and last != [])
-
-
-def parts(piece):
-    """Return the parts of a query, and whether each is a prefix."""
-    for token in tokens(piece):
-        if isinstance(token, str):
-            yield token, False
-        else:
-            yield from ((pair, False) for pair in pairs(token)) if len(token) > 1 else [(token[0], True)]
-
-
-INVISIBLE = "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
-
-
-def normalised(text):
-    """Return a query after the changes of searched texts; for queries without fractions and free-standing accents."""
-    letters = [
-        letter if unicodedata.category(letter).startswith("P") else unicodedata.normalize("NFKC", letter)
-        for letter in re.sub(INVISIBLE, "", text)
-    ]
-    return unicodedata.normalize("NFC", "".join(letters))
-
-
-def match_expression(question, language):
-    question = re.sub("[\x00-\x1f\ud800-\udfff]", " ", question)
-    found = [phrase(text) for text in re.findall(r'"([^"]*)"', question) if any(map(str.isalnum, text))]
-    pieces = re.sub(r'"[^"]*"', " ", question).replace('"', " ").split()
-    found += phrases_of(piece for piece in pieces if not is_stop_word(piece, question, language))
-    found = found or phrases_of(pieces)
-    return " OR ".join(list(dict.fromkeys(found))[:1000])
-
-
-STOP_WORDS = "|".join(re.split(r"\[\w+\]", files("ragembed").joinpath("stop_words.txt").read_text())[1].split())
-
-
-def is_stop_word(piece, question, language):
-    if piece.isupper() and len(piece) > 1 and not question.isupper():
-        return False
-    word = re.sub("^[^a-z]+|[^a-z]+$", "", piece.lower().replace("’", "'"))
-    return language == "english" and re.fullmatch(f"({STOP_WORDS})('(s|d|m|ll|re|ve))?|[a-z]+'t", word) is not None
-
-
-def phrases_of(pieces):
-    found = []
-    for piece in pieces:
-        inside = list(parts(piece))
-        if len(inside) > 1:
-            found.append(phrase(piece))
-            inside = [(part, prefix) for part, prefix in inside if len(part) > 1 and not prefix]
-        found += [f'"{part}"' + "*" * prefix for part, prefix in inside]
-    return found
+STEPS = {"center": lambda x, mean: x - mean, "normalize": unit}
+"""The post-processors of the store below; ``mean`` is a fitted array."""
 
 
 def embedded_text(chunk):
@@ -388,107 +132,6 @@ def safetensors(file):
 HEADER = struct.Struct("<4siqqq?i")
 
 
-class Numbers:
-    """Numbers of a file, read one after the other."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def read(self, kind, count):
-        found = np.frombuffer(self.data, kind, count, self.at)
-        self.at += found.nbytes
-        return found
-
-    def one(self, kind):
-        return self.read(kind, 1)[0].item()
-
-    def array(self, kind):
-        return self.read(kind, self.one("<u8"))
-
-    def name(self):
-        return self.read("S4", 1)[0].decode()
-
-    def header(self):
-        kind, dim, rows, _, _, trained, metric = HEADER.unpack(self.read("u1", HEADER.size).tobytes())
-        assert (trained, metric) == (True, 0)
-        return kind.decode(), dim, rows
-
-
-def index_contents(data):
-    """Return the ids and vectors of an index of a named kind."""
-    numbers = Numbers(data)
-    found = part(numbers)
-    assert numbers.at == len(data)
-    return found
-
-
-def part(numbers):
-    kind, dim, rows = numbers.header()
-    if kind == "IxMp":
-        inside = part(numbers)
-        return numbers.array("<i8"), inside
-    if kind == "IxFI":
-        return numbers.array("<f4").reshape(rows, dim)
-    if kind == "IxSQ":
-        decode = scalar_quantiser(numbers, dim)
-        return decode(numbers.array("u1").reshape(rows, -1))
-    if kind in ("IHNf", "IHNs"):
-        graph(numbers, rows)
-        return part(numbers)
-    assert kind in ("IwFl", "IwSq", "IwPQ")
-    count, one = numbers.read("<u8", 2)
-    centroids = part(numbers)
-    assert (one, len(centroids), numbers.one("u1"), len(numbers.array("<i8"))) == (1, count, 0, 0)
-    residuals, size, decode = 0, 4 * dim, lambda codes: np.frombuffer(codes.tobytes(), "<f4").reshape(-1, dim)
-    if kind == "IwSq":
-        decode = scalar_quantiser(numbers, dim)
-        size, residuals = numbers.one("<u8"), numbers.one("u1")
-    elif kind == "IwPQ":
-        residuals, size = numbers.one("u1"), numbers.one("<u8")
-        decode = product_quantiser(numbers, dim, size)
-    return lists(numbers, centroids, residuals, size, decode)
-
-
-def scalar_quantiser(numbers, dim):
-    """Return a function that turns codes, uint8, shape (n, bytes), into vectors."""
-    kind, zero = numbers.read("<i4", 2)
-    assert (zero, numbers.one("<f4"), numbers.one("<u8")) == (0, 0.0, dim)
-    size, bounds = numbers.one("<u8"), numbers.array("<f4")
-    assert (kind, size, len(bounds)) in ((4, 2 * dim, 0), (0, dim, 2 * dim))
-    if kind == 4:
-        return lambda codes: np.frombuffer(codes.tobytes(), "<f2").astype(np.float32).reshape(-1, dim)
-    return lambda codes: bounds[:dim] + bounds[dim:] * (codes + np.float32(0.5)) / 255
-
-
-def product_quantiser(numbers, dim, size):
-    assert numbers.read("<u8", 3).tolist() == [dim, size, 8]
-    words = numbers.array("<f4").reshape(size, 256, dim // size)
-    return lambda codes: words[np.arange(size), codes].reshape(-1, dim)
-
-
-def graph(numbers, rows):
-    shares, links_up_to = numbers.array("<f8"), numbers.array("<i4")
-    assert shares.sum() == pytest.approx(1, abs=1e-3)
-    levels, begins, links = numbers.array("<i4"), numbers.array("<u8"), numbers.array("<i4")
-    assert links_up_to[levels].tolist() == np.diff(begins.astype(int)).tolist()
-    assert (begins[-1], links.min() >= -1, links.max() < rows) == (len(links), True, True)
-    entry, highest = numbers.read("<i4", 5)[:2]
-    assert (levels[entry], levels.max()) == (highest + 1, highest + 1)
-
-
-def lists(numbers, centroids, residuals, size, decode):
-    name, (count, bytes_of_code), how = numbers.name(), numbers.read("<u8", 2), numbers.name()
-    assert (name, count, bytes_of_code) == ("ilar", len(centroids), size)
-    sizes = numbers.array("<u8").tolist()
-    assert how == "full"
-    ids, vectors = [], []
-    for number, length in enumerate(sizes):
-        decoded = decode(numbers.read("u1", length * size).reshape(length, size))
-        vectors.append(decoded + residuals * centroids[number])
-        ids.append(numbers.read("<i8", length))
-    return np.concatenate(ids), np.concatenate(vectors)
-
-
 def sha256(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -508,15 +151,6 @@ A reader never waits: faiss.IndexFlat is mapped.
 
 Two readers, one writer, "no lock" for readers.
 """
-QUERIES = [
-    "writer lock",
-    '"no lock" segment',
-    "faiss.IndexFlat",
-    "zebra: wing!",
-    'a "b c',
-    "x\ny \ud800 z\0",
-    "seven",
-]
 
 
 def sentence(number):
@@ -624,22 +258,6 @@ def test_hashes_of_segments_and_embedders(reader):
     assert (reader.folder.parent / about["model_beside"]).resolve() == Path(about["model"])
 
 
-def test_postings_give_the_scores_of_the_full_text_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 1)
-    with Store.create(tmp_path / "s", KnownEncoder()) as store:
-        for first in (0, 40, 60, 70):
-            texts = {f"id{i}": " ".join(WORDS[i % 7 : i % 11 + 3] * (1 + i % 3)) for i in range(first, first + 20)}
-            store.add(record(name, text, title=WORDS[len(text) % 5]) for name, text in texts.items())
-        store.delete(["id3", "id50"])
-    with Reader(tmp_path / "s") as reader:
-        for word, term in (("the", "the"), ("lock", "lock"), ("reader", "reader"), ("missing", "miss")):
-            matches = reader.database.execute(
-                "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (word,)
-            )
-            assert reader.of_term(term) == pytest.approx(dict(matches.fetchall()))
-        assert reader.of_term("lock")
-
-
 def test_hashes_of_texts(reader):
     hashes = dict(reader.database.execute("SELECT row, text_hash FROM vectors").fetchall())
     for each in reader.chunks().values():
@@ -679,95 +297,6 @@ def test_vectors(reader, store):
     np.testing.assert_allclose(read, store.vectors([each["id"] for each in chunks]), atol=1e-6)
 
 
-NEARNESS = {
-    "flat": 1e-6,
-    "fp16": 5e-4,
-    "sq8": 0.01,
-    "hnsw": 1e-6,
-    "hnsw-sq8": 0.01,
-    "ivf": 1e-6,
-    "ivf-sq8": 0.01,
-    "ivf-pq": 0.6,
-}
-"""By how much a number may differ from the vector's."""
-
-
-@pytest.mark.parametrize("kind", NAMES)
-def test_indexes_of_every_kind(tmp_path, encoder, kind, monkeypatch):
-    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
-    with Store.create(tmp_path / "store", encoder, index=kind) as store, store.writer() as writer:
-        writer.stage([sentence(i) + str(i) for i in range(700)])
-    with Reader(tmp_path / "store") as reader:
-        [(key, about)] = reader.segments.items()
-        assert (about["kind"], about["rows"], about["dim"]) == (kind, 700, 8)
-        file = reader.folder / "segments" / about["folder"] / "index.faiss"
-        ids, stored = index_contents(file.read_bytes())
-        assert ids.tolist() == reader.rows(key) or kind.startswith("ivf")
-        assert sorted(ids.tolist()) == reader.rows(key)
-        vectors = reader.vectors()
-        np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=NEARNESS[kind])
-        read = SegmentIndex(file, IndexSpec(kind), 700, 8).contents()
-        of_faiss = dict(chain.from_iterable(zip(rows, found, strict=True) for rows, found in read))
-        np.testing.assert_allclose(stored, [of_faiss[row] for row in ids.tolist()], atol=1e-6)
-
-
-@pytest.mark.parametrize("question", QUERIES)
-def test_dense_search(reader, store, question):
-    vector = store.embedder.encode_queries([question])[0]
-    assert_same_hits(reader.dense(vector, 12), store.search_vector(vector, 12))
-
-
-@pytest.mark.parametrize("question", [*QUERIES, "?!", "flie sleeping", '"writer the"'])
-def test_lexical_search(reader, store, question):
-    assert_same_hits(reader.lexical(question, 12), store.search(question, 12, "lexical"))
-
-
-WORDED = {
-    "code": "Call faiss.IndexFlat from C++ in a/b.py: it's fast, x-rays are not. Write to a@example.org",
-    "other": "An IndexFlat of C, or of C#; the index is flat. snake_case_name",
-    "letters": "東京都の地図とPython入門。猫",
-    "more letters": "京都の地図 tokyo、黒猫の本３冊ｶﾞｲﾄﾞ",
-    "marks": "ภาษาไทย 葛\ufe00城 كِتاب",
-}
-
-
-@pytest.mark.parametrize("language", ["english", "none"])
-def test_words_of_any_kind(tmp_path, encoder, language):
-    with Store.create(tmp_path / "s", encoder, language=language) as store:
-        store.add(record(name, text, searched=text + " too") for name, text in WORDED.items())
-        with Reader(tmp_path / "s") as reader:
-            for text in [*WORDED.values(), *map('"{}"'.format, WORDED.values())]:
-                for question in (text, *text.split(), text[3:9], text[4:6]):
-                    hits = store.search(question, 9, "lexical")
-                    assert_same_hits(reader.lexical(question, 9), hits)
-            assert hits != []
-            for text in WORDED.values():
-                vector = encoder.encode_queries([normalised(text)])[0]
-                assert_same_hits(reader.hybrid(vector, text, 9), store.search(text, 9))
-
-
-@pytest.mark.parametrize("question", QUERIES)
-def test_hybrid_search(reader, store, question):
-    vector = store.embedder.encode_queries([question])[0]
-    assert_same_hits(reader.hybrid(vector, question, 12), store.search(question, 12))
-
-
-@pytest.mark.parametrize("k", [12, 100, 150])
-def test_hybrid_search_compares_a_part_of_the_candidates_by_words(tmp_path, encoder, k):
-    with Store.create(tmp_path / "s", encoder) as store:
-        store.add(record(f"{i}-{copy}", f"{sentence(i)} {i}") for i in range(50) for copy in range(3))
-        question = f"{sentence(3)} 21"
-        with Reader(tmp_path / "s") as reader:
-            assert reader.meta("fusion") is None
-            read = reader.hybrid(encoder.encode_queries([question])[0], question, k)
-        assert_same_hits(read, store.search(question, k))
-
-
-def assert_same_hits(read, hits):
-    assert [chunk_id for chunk_id, _ in read] == [hit.id for hit in hits]
-    assert [score for _, score in read] == pytest.approx([hit.score for hit in hits], abs=1e-5)
-
-
 def test_digests(reader):
     """A row's hash is that of its values, each with its type and length."""
     tables = {row["name"]: (row["rows"], row["sum"]) for row in reader.database.execute("SELECT * FROM digests")}
@@ -792,37 +321,6 @@ def row_hash(row):
             case bytes():
                 encoded += f"b{len(value)}:".encode() + value
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") >> 4
-
-
-STEP_LISTS = [
-    ["center"],
-    ["zscore", "normalize"],
-    ["robust"],
-    ["whiten"],
-    ["whiten:4", "normalize"],
-    ["abtt:2", "normalize"],
-    ["common", "normalize"],
-    ["common-weighted:3"],
-    ["quantile-u"],
-    ["quantile-n", "center"],
-    [],
-]
-
-
-@pytest.mark.parametrize("query_fit", ["separate", "shared"])
-@pytest.mark.parametrize("steps", STEP_LISTS, ids=",".join)
-def test_every_post_processor(tmp_path, tiny_config, steps, query_fit):
-    texts = [sentence(i) for i in range(48)]
-    embedder = Embedder(tiny_config.replace(postprocess=tuple(steps), query_fit=query_fit)).fit(texts)
-    with Store.create(tmp_path / "store", embedder) as store:
-        store.add([record(text, text) for text in texts])
-        expected = store.vectors(texts)
-    with Reader(tmp_path / "store") as reader:
-        vectors = reader.vectors()
-        read = [vectors[each["row"]] for each in reader.chunks().values()]
-        np.testing.assert_allclose(read, expected, atol=1e-5)
-        queries = reader.postprocess(embedder.raw_queries(texts[:5]), "queries")
-        np.testing.assert_allclose(queries, embedder.encode_queries(texts[:5]), atol=1e-4)
 
 
 def test_commits_in_the_log_are_read_and_left_there(tmp_path, encoder):
@@ -925,8 +423,7 @@ def test_queries_of_a_fit_are_as_described(reader, store):
 
 def test_every_step_of_a_chain_is_described():
     rows = re.findall(r"^\| (`.*?) \|", section("From raw vectors to embeddings"), re.MULTILINE)
-    assert {re.split("[`:]", row)[1] for row in rows} == set(POSTPROCESSORS) == set(STEPS)
-    assert {step.split(":")[0] for steps in STEP_LISTS for step in steps} == set(STEPS)
+    assert {re.split("[`:]", row)[1] for row in rows} == set(POSTPROCESSORS)
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -940,16 +437,6 @@ def test_every_kind_of_index_begins_as_described(tmp_path, kind):
     assert [(header[0].decode(), *header[1:3], *header[5:]) for header in headers] == [
         (name, 8, 300, True, 0) for name in types
     ]
-
-
-@pytest.mark.parametrize("kind", ["PCA4,IVF4,Flat", "IVF4,SQ6", "PCA4,Flat", "SQ6", "HNSW8,Flat", "IVF4_HNSW8,Flat"])
-def test_an_index_of_a_factory_string_begins_as_described(tmp_path, kind):
-    vectors = unit(np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32))
-    build_index(parse_spec(kind), ArrayVectors(vectors), np.arange(300), tmp_path / "index.faiss")
-    numbers = Numbers((tmp_path / "index.faiss").read_bytes())
-    outermost = faiss.serialize_index(faiss.index_factory(8, kind, faiss.METRIC_INNER_PRODUCT))[:4].tobytes().decode()
-    expected = [outermost] if "IVF" in kind else ["IxMp", outermost]
-    assert [numbers.header() for _ in expected] == [(name, 8, 300) for name in expected]
 
 
 def test_the_version_that_is_described_is_the_one_that_is_made(made):

@@ -15,37 +15,25 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.errors import (
-    BudgetError,
-    IncompatibleStoreError,
-    RagembedError,
     StoreDamagedError,
     StoreLockedError,
-    StoreNotFoundError,
 )
 from ragembed.indexes import Store, verification
 from ragembed.indexes.faiss_index.records import (
-    Budget,
     IndexConfig,
-    IndexEvaluation,
-    IndexSelection,
-    Measurement,
-    Recall,
 )
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.integrity import Part
-from ragembed.indexes.storage import reader, schema
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 from ragembed.indexes.verification import verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
-FLIPS = 24
 NO_CONTENT = ("store.db-shm", "writer.lock", "writer.pid")
 MODES = ("dense", "lexical", "hybrid")
 
@@ -177,28 +165,11 @@ def test_healthy_store_has_no_problems_and_all_counts(known):
     assert report.bytes >= sum(file.stat().st_size for file in kept)
 
 
-def test_healthy_indexed_store_has_no_problems(tiny, tiny_with_dead):
-    report = verify_store(tiny)
-    assert (report.problems, report.notes) == ([], [])
-    assert report.canaries == 16
-
-
-def test_verify_store_without_chunks(tmp_path):
-    Store.create(tmp_path / "s", KnownEncoder()).close()
-    report = verify_store(tmp_path / "s", KnownEncoder())
-    assert (report.problems, report.notes, report.canaries) == ([], [], 0)
-
-
 def test_store_of_a_killed_process_has_no_problems(killed):
     report = verify_store(killed, KnownEncoder())
     assert (report.problems, report.notes) == ([], [])
     assert report.chunks == 27
     assert answers(killed, KnownEncoder())
-
-
-def test_store_verify_method(known):
-    with Store.open(known, KnownEncoder()) as store:
-        assert store.verify().problems == []
 
 
 def test_verify_changes_no_byte(known, killed, tiny):
@@ -215,39 +186,6 @@ def test_missing_external_embedder_is_noted(known):
         "vectors were not compared with texts: they were made by known, which was not passed to the verification"
     ]
     assert report.canaries == 0
-
-
-def test_verify_without_a_store(tmp_path):
-    with pytest.raises(StoreNotFoundError, match="ragembed index PATH"):
-        verify_store(tmp_path / "nothing")
-
-
-# Altered bytes
-
-
-@pytest.mark.parametrize("pattern", ["segments/*/raw.f16", "segments/*/index.faiss", "embedders/*/*"])
-def test_altered_byte_is_reported_with_its_file(known, pattern):
-    draw = random.Random(pattern)
-    file = sorted(known.glob(pattern))[0]
-    name, original = name_of(file, known), file.read_bytes()
-    for offset in sorted(draw.sample(range(len(original)), min(FLIPS, len(original)))):
-        flip(file, offset, draw.randint(1, 255))
-        report = verify_store(known, KnownEncoder())
-        assert name in {problem.file for problem in report.problems}, offset
-        assert all(problem.message for problem in report.problems)
-        file.write_bytes(original)
-    assert verify_store(known, KnownEncoder()).problems == []
-
-
-@pytest.mark.parametrize("pattern", ["embedders/*/config.json", "embedders/*/state.safetensors"])
-def test_altered_byte_of_an_embedder_is_reported_with_its_file(tiny, pattern):
-    draw = random.Random(pattern)
-    file = only(tiny, pattern)
-    original = file.read_bytes()
-    for offset in draw.sample(range(len(original)), 8):
-        flip(file, offset, draw.randint(1, 255))
-        assert found_parts(verify_store(tiny)) == {(Part.EMBEDDER, name_of(file, tiny))}, offset
-        file.write_bytes(original)
 
 
 # Rows
@@ -278,15 +216,6 @@ def test_altered_row_is_reported_with_its_table(tiny, table):
     assert f"the rows of {table} do not match their digest" in {problem.message for problem in problems}
 
 
-def test_lost_and_duplicated_rows_are_reported(known):
-    columns = "99, 'copy', row, source, text, title, headings, 1, 2, 3, 4, '{}', NULL, NULL"
-    copy = f"INSERT INTO chunks SELECT {columns} FROM chunks"
-    for i, statement in enumerate(("DELETE FROM chunks WHERE id = 'id7'", f"{copy} WHERE id = 'id7'")):
-        store = shutil.copytree(known, known.with_name(f"copy{i}"))
-        edit(store, statement, digests_too=False)
-        assert (Part.ROWS, "store.db") in found_parts(verify_store(store, KnownEncoder()))
-
-
 def test_every_write_updates_the_digests(tiny):
     """Rows are added, replaced, deleted, deleted by a cascade, and rewritten."""
     with Store.open(tiny) as store:
@@ -310,15 +239,6 @@ def test_other_programs_cannot_change_rows_with_digests(known):
         for statement in ALTERED.values():
             with pytest.raises(sqlite3.OperationalError, match="no such function"):
                 connection.execute(statement.partition(" WHERE ")[0])
-
-
-def test_other_programs_can_run_a_checkpoint(killed):
-    before = answers(killed, KnownEncoder())
-    with closing(sqlite3.connect(killed / "store.db")) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    assert not (killed / "store.db-wal").exists()
-    assert verify_store(killed, KnownEncoder()).problems == []
-    assert answers(killed, KnownEncoder()) == before
 
 
 def test_log_of_an_older_generation_is_refused_and_not_applied(killed, tmp_path):
@@ -370,14 +290,6 @@ def test_missing_and_truncated_files_are_reported(known, pattern):
     assert name_of(file, known) in {problem.file for problem in verify_store(known, KnownEncoder()).problems}
 
 
-def test_truncated_database_is_reported(known):
-    original = (known / "store.db").read_bytes()
-    for size in (0, 1, 16, 100, 4096, len(original) // 2, len(original) - 4096, len(original) - 1):
-        (known / "store.db").write_bytes(original[:size])
-        report = verify_store(known, KnownEncoder())
-        assert report.parts() & {Part.DATABASE, Part.ROWS}, size
-
-
 def test_missing_folders_are_reported(known):
     segment = sorted((known / "segments").iterdir())[0]
     shutil.rmtree(segment)
@@ -393,7 +305,8 @@ def test_missing_folders_are_reported(known):
 def test_verify_empty_store_without_folders(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
     (tmp_path / "s" / "segments").rmdir()
-    assert verify_store(tmp_path / "s", KnownEncoder()).problems == []
+    report = verify_store(tmp_path / "s", KnownEncoder())
+    assert (report.problems, report.notes, report.canaries) == ([], [], 0)
 
 
 def test_uncommitted_folder_is_noted(known):
@@ -403,20 +316,7 @@ def test_uncommitted_folder_is_noted(known):
     assert report.notes == ["1 entries of segments belong to no commit: the next run removes them"]
 
 
-def test_symbolic_link_instead_of_a_folder_is_reported(known, tmp_path):
-    (known / "segments").rename(tmp_path / "elsewhere")
-    (known / "segments").symlink_to(tmp_path / "elsewhere")
-    assert (Part.DATABASE, "segments") in found_parts(verify_store(known, KnownEncoder()))
-
-
 # Wrong contents with a matching hash
-
-
-def test_another_dimension_is_reported(known):
-    edit(known, "UPDATE meta SET value = '4' WHERE key = 'dim'")
-    report = verify_store(known, KnownEncoder())
-    assert {problem.part for problem in report.problems} == {Part.RAW}
-    assert "160 bytes: expected 10 vectors of dimension 4" in report.problems[0].message
 
 
 @pytest.mark.parametrize("size", [0, 2, 158, 159, 162, 320])
@@ -463,11 +363,8 @@ def test_index_that_differs_from_raw_vectors_is_reported(known):
         "INSERT INTO tombstones SELECT row FROM chunks LIMIT 1",
         "DELETE FROM tombstones",
         "UPDATE vectors SET position = position + 1 WHERE row = (SELECT max(row) FROM vectors)",
-        "UPDATE vectors SET segment = (SELECT max(key) FROM segments) WHERE row = 1",
-        "UPDATE segments SET rows = 11",
         "DELETE FROM vectors WHERE row = 1",
         "UPDATE chunks SET row = 999 WHERE key = 1",
-        "UPDATE chunks SET source = 5 WHERE key = 1",
     ],
 )
 def test_inconsistent_rows_are_reported(known, statement):
@@ -479,11 +376,8 @@ def test_inconsistent_rows_are_reported(known, statement):
     "change",
     [
         "text = 'another text'",
-        "title = 'another title'",
         "headings = '[\"H\"]'",
-        "text = x'ff00'",
         "headings = '{'",
-        "headings = '7'",
         "metadata = '['",
         f"metadata = '{'[' * 100_000}'",
     ],
@@ -531,15 +425,7 @@ class Other(KnownEncoder):
 
 
 @pytest.mark.parametrize(
-    "made",
-    [
-        lambda vectors: -vectors,
-        lambda vectors: vectors[:, ::-1].copy(),
-        lambda vectors: np.zeros_like(vectors),
-        lambda vectors: vectors[:, :5],
-        lambda vectors: np.where(np.arange(8) == 2, np.nan, vectors),
-    ],
-    ids=["opposite", "reversed", "zero", "shorter", "nan"],
+    "made", [lambda vectors: vectors[:, ::-1].copy(), lambda vectors: vectors[:, :5]], ids=["reversed", "shorter"]
 )
 def test_changed_model_is_reported(known, made):
     report = verify_store(known, Other(made))
@@ -549,51 +435,7 @@ def test_changed_model_is_reported(known, made):
     assert verify_store(known, KnownEncoder()).problems == []
 
 
-def with_own_model(tiny, tiny_model):
-    """Give the indexed store a model in its own folder, and return the model's folder."""
-    model = shutil.copytree(tiny_model, tiny.parent / "model")
-    shutil.rmtree(tiny)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "MIN_FIT", 2)
-        config = EmbedderConfig(model=str(model), dtype="float32")
-        index_files(IndexingRequest(tiny, (tiny.parent / "docs",), embedder=config))
-    return model
-
-
-@pytest.mark.parametrize("damaged", [False, True], ids=["embedder whole", "embedder damaged"])
-@pytest.mark.parametrize("change", ["missing", "another"])
-def test_store_without_its_model_is_verified_but_not_rebuilt(tiny, tiny_model, change, damaged):
-    model = with_own_model(tiny, tiny_model)
-    if change == "missing":
-        model.rename(model.with_name("away"))
-    else:
-        weights = safetensors.numpy.load_file(model / "model.safetensors")
-        weights = {name: array[::-1].copy() for name, array in weights.items()}
-        safetensors.numpy.save_file(weights, model / "model.safetensors", {"format": "pt"})
-    if damaged:
-        damage(only(tiny, "embedders/*/state.safetensors"))
-    part, name = (Part.EMBEDDER, "/state.safetensors") if damaged else (Part.CANARY, "")
-    expected = {(part, f"embedders/{only(tiny, 'embedders/*').name}{name}")}
-    assert found_parts(verify_store(tiny)) == expected
-    before = hashes(tiny)
-    report = verify_store(tiny, repair=True)
-    assert found_parts(report) == expected
-    assert (report.repaired, len(report.notes)) == ([], int(damaged))
-    assert hashes(tiny) == before
-
-
 # Searching a damaged store
-
-
-def test_search_names_the_damaged_file(known):
-    file = sorted(known.glob("segments/*/index.faiss"))[1]
-    damage(file)
-    with Store.open(known, KnownEncoder()) as store:
-        with pytest.raises(StoreDamagedError, match=re.escape(str(file)) + r".*doctor --repair"):
-            store.search("text", 3, "dense")
-        assert store.search("text", 3, "lexical")
-        with pytest.raises(StoreDamagedError, match=re.escape(str(file))):
-            store.search("text", 3)
 
 
 def test_damaged_raw_vectors_are_refused(known):
@@ -657,34 +499,6 @@ def test_damaged_segments_are_rebuilt(tiny, names, state):
         assert "segments/*/raw.f16" not in names or store.status()["unused_vectors"] == 0
         store.add([record("new", "the zebra sleeps")])
         assert store.search("zebra sleeps", 1, "dense")[0].id == "new"
-
-
-def test_damaged_segment_without_used_rows_is_dropped(known):
-    with Store.open(known, KnownEncoder()) as store, store.writer() as writer:
-        writer.stage(["staged alone"])
-    with closing(sqlite3.connect(known / "store.db")) as connection:
-        [(folder,)] = connection.execute("SELECT folder FROM segments WHERE rows = 1")
-    before = answers(known, KnownEncoder())
-    damage(known / "segments" / folder / "raw.f16")
-    report = verify_store(known, KnownEncoder(), repair=True)
-    assert (report.problems, report.segments, len(report.repaired)) == ([], 3, 1)
-    assert_same_answers(answers(known, KnownEncoder()), before, 1e-6)
-
-
-def test_only_the_damaged_segment_is_rebuilt(known):
-    encoder = KnownEncoder()
-    before = answers(known, encoder)
-    index, raw = sorted(known.glob("segments/*/index.faiss"))[0], sorted(known.glob("segments/*/raw.f16"))[1]
-    damage(index)
-    raw.unlink()
-    kept = sorted(known.glob("segments/*"))[2]
-    encoder.encoded = 0
-    report = verify_store(known, encoder, repair=True)
-    assert (report.problems, report.notes, len(report.repaired)) == ([], [], 2)
-    assert kept.is_dir()
-    assert not index.parent.exists()
-    assert encoder.encoded < 30 + 16
-    assert_same_answers(answers(known, encoder), before)
 
 
 @pytest.mark.parametrize("names", [["state.safetensors"], ["config.json"], ["config.json", "state.safetensors"], []])
@@ -816,73 +630,10 @@ def test_full_text_index_is_not_checked_in_a_read_only_folder(known, monkeypatch
     assert hashes(known).keys() == before.keys()
 
 
-def test_another_format_is_not_reported_as_damage(known):
-    edit(known, f"PRAGMA user_version = {FORMAT_VERSION + 1}")
-    for repair in (False, True):
-        with pytest.raises(IncompatibleStoreError, match=rf"has format {FORMAT_VERSION + 1}.*index again"):
-            verify_store(known, KnownEncoder(), repair=repair)
-
-
 # Malicious stores
 
 
-def _pq(vectors, ids):
-    index = faiss.IndexIDMap(faiss.IndexPQ(8, 2, 2, faiss.METRIC_INNER_PRODUCT))
-    index.train(np.tile(vectors, (8, 1)))
-    index.add_with_ids(vectors, ids)
-    return index
-
-
-def _bare(vectors, ids):
-    index = faiss.IndexFlatIP(8)
-    index.add(vectors)
-    return index
-
-
-def _hnsw(vectors, ids):
-    index = faiss.IndexIDMap(faiss.IndexHNSWFlat(8, 4, faiss.METRIC_INNER_PRODUCT))
-    index.add_with_ids(vectors, ids)
-    return index
-
-
-def _ivf(vectors, ids):
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(8), 8, 1, faiss.METRIC_INNER_PRODUCT)
-    index.train(vectors)
-    index.add_with_ids(vectors, ids)
-    return index
-
-
-def _fewer(vectors, ids):
-    index = faiss.IndexIDMap(faiss.IndexFlatIP(8))
-    index.add_with_ids(vectors[:-1], ids[:-1])
-    return index
-
-
-def _narrower(vectors, ids):
-    index = faiss.IndexIDMap(faiss.IndexFlatIP(4))
-    index.add_with_ids(np.ascontiguousarray(vectors[:, :4]), ids)
-    return index
-
-
-@pytest.mark.parametrize("made", [_pq, _bare, _hnsw, _ivf, _fewer, _narrower])
-def test_foreign_index_is_refused_before_faiss_reads_it(known, made, monkeypatch):
-    file = sorted(known.glob("segments/*/index.faiss"))[0]
-    flat = faiss.read_index(str(file))
-    index = made(flat.index.reconstruct_n(0, flat.ntotal), faiss.vector_to_array(flat.id_map))
-    faiss.write_index(index, str(file))
-    rename_hash(known, file, "index_sha256")
-    original = faiss.read_index
-    monkeypatch.setattr(
-        faiss, "read_index", lambda name, *a: pytest.fail("read") if name == str(file) else original(name, *a)
-    )
-    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a FAISS index"):
-        store.search("text", 3, "dense")
-    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
-    monkeypatch.undo()
-    assert verify_store(known, KnownEncoder(), repair=True).problems == []
-
-
-@pytest.mark.parametrize("data", [b"", b"IxMp", b"IxMp" + bytes(200), b"\x80\x04" * 40])
+@pytest.mark.parametrize("data", [b"", b"IxMp" + bytes(200)])
 def test_invalid_index_file_is_refused_before_faiss_reads_it(known, data, monkeypatch):
     file = sorted(known.glob("segments/*/index.faiss"))[0]
     file.write_bytes(data)
@@ -916,11 +667,8 @@ _HIDDEN_IN_A_COMMENT = (
     "statement",
     [
         "CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
-        "CREATE VIEW evil AS SELECT * FROM chunks",
         "CREATE TABLE evil (x)",
-        "CREATE INDEX evil ON chunks (title)",
         "DROP TRIGGER chunks_inserted",
-        "DROP INDEX chunks_by_row",
         "CREATE TRIGGER chunks AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
         "CREATE TRIGGER chunks_by_row AFTER INSERT ON chunks BEGIN SELECT 1; END",
         "DROP INDEX chunks_by_row; CREATE INDEX chunks_by_row ON chunks (source)",
@@ -934,7 +682,7 @@ def test_another_schema_is_refused(known, statement):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.parametrize("name", ["../../victim", "/etc", "..", "0f8fad5b-d9cb-469f-a165-70867728950e/../x", ""])
+@pytest.mark.parametrize("name", ["../../victim", "0f8fad5b-d9cb-469f-a165-70867728950e/../x", ""])
 def test_names_outside_the_store_are_refused(known, tmp_path, name):
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -962,94 +710,7 @@ def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.parametrize(
-    "value", ["5", "[]", "{}", "{", '{"kind": "external", "model": "known"}', "null", "[" * 100_000]
-)
-@pytest.mark.parametrize("key", ["embedder", "dim", "generation", "index", "index_choice", "index_check"])
-def test_invalid_meta_values_raise_ragembed_errors(known, key, value):
-    if (key, value) == ("generation", "5") or (value == "null" and key.startswith("index")):
-        pytest.skip("it is one that may be there")
-    keep(known, key, value)
-    try:
-        report = verify_store(known, KnownEncoder())
-    except RagembedError:
-        return
-    assert report.problems
-
-
-WANTED = IndexConfig("hnsw", Budget(10**6, 5000.0, 0.9))
-INDEX_VALUES = {
-    "index": WANTED.to_dict(),
-    "index_choice": IndexSelection(WANTED, "hnsw", 64, 27, ("hnsw was asked for",), None, "cpu").to_dict(),
-    "index_check": IndexEvaluation(
-        Measurement(Recall(0.9, 0.8, 1.0, 20), 0.5, 900), "2026-01-01", 27, ("a", "b")
-    ).to_dict(),
-}
-"""What a store may keep of its index, by key of the metadata."""
-
-
-def keep(store, key, text):
-    edit(store, ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, text)))
-
-
-def fields_of(value, path=()):
-    """Yield the paths of all values in nested JSON objects."""
-    for name, inner in value.items():
-        yield (*path, name)
-        if isinstance(inner, dict):
-            yield from fields_of(inner, (*path, name))
-
-
-def with_field(value, path, field):
-    name, *rest = path
-    return {**value, name: with_field(value[name], rest, field) if rest else field}
-
-
-def refusal_of(use):
-    """Return the class of ragembed's error that ``use`` raises, or None if it succeeds."""
-    try:
-        use()
-    except RagembedError as error:
-        return type(error)
-    return None
-
-
-def test_valid_index_records_are_accepted(known):
-    for key, value in INDEX_VALUES.items():
-        keep(known, key, json.dumps(value))
-    with Store.open(known, KnownEncoder()) as store:
-        kept = {"wanted": store.wanted_index, "choice": store.index_choice(), "check": store.index_check()}
-        assert [json.loads(json.dumps(value.to_dict())) for value in kept.values()] == [
-            json.loads(json.dumps(value)) for value in INDEX_VALUES.values()
-        ]
-        assert store.status()["index"] == {name: value.to_dict() for name, value in kept.items()}
-    assert verify_store(known, KnownEncoder()).problems == []
-
-
-@pytest.mark.parametrize("wrong", ["x", [], True, -1], ids=repr)
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [(key, path) for key, value in INDEX_VALUES.items() for path in fields_of(value)],
-    ids=lambda value: value if isinstance(value, str) else ".".join(value),
-)
-def test_fields_of_wrong_types_are_refused_or_harmless(known, key, path, wrong):
-    for name, value in INDEX_VALUES.items():
-        keep(known, name, json.dumps(with_field(value, path, wrong) if name == key else value))
-    problems = verify_store(known, KnownEncoder()).problems
-    assert {problem.part for problem in problems} <= {Part.DATABASE}
-    with Store.open(known, KnownEncoder()) as store:
-        uses = (
-            store.status,
-            lambda: [value.describe() for value in (store.wanted_index, store.index_choice(), store.index_check())],
-            lambda: store.search("text", 3),
-            lambda: store.add([record("x", "y")]),
-            store.optimize,
-        )
-        refused = [refusal_of(use) for use in uses]
-    assert problems or set(refused) <= {None, BudgetError if path[-1] == "max_memory" else None}  # True takes one byte.
-
-
-@pytest.mark.parametrize("kind", ["pq", "flat ", "Flat;", "", "IVF16,,Flat", "../x"])
+@pytest.mark.parametrize("kind", ["flat ", "IVF16,,Flat"])
 @pytest.mark.parametrize("where", ["meta", "segments"])
 def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
     value = json.dumps({**IndexConfig().to_dict(), "kind": kind})
@@ -1063,13 +724,3 @@ def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=expected):
         store.add([record("x", "y")]) if where == "meta" else store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
-
-
-@pytest.mark.parametrize("kind", ["fp16", "sq8", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
-def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
-    for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
-        monkeypatch.setattr(reader, limit, 0)
-    edit(known, ("UPDATE segments SET kind = ?", (kind,)))
-    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=r"index\.faiss"):
-        store.search("text", 3, "dense")
-    assert {part for part, _ in found_parts(verify_store(known, KnownEncoder()))} == {Part.INDEX}

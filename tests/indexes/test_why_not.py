@@ -140,23 +140,6 @@ def test_file_of_only_boilerplate_is_refused(licensed, mode):
         licensed.why_not(QUERY, "licence.md", 2, mode)
 
 
-@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_boilerplate_chunks_have_no_rank(licensed, mode):
-    hits = licensed.search(QUERY, 9, mode)
-    for source in ("locks.md", "wings.md", "animals.md"):
-        found = licensed.why_not(QUERY, source, 2, mode)
-        ranks = [i for i, hit in enumerate(hits, 1) if hit.source == source]
-        assert found.rank_in_mode.rank == (ranks[0] if ranks else None)
-        assert found.rank_in_mode.of == len(hits)
-        assert (found.chunk.chunk.searched, found.note) == (None, None)
-    assert licensed.why_not(QUERY, "animals.md", 2, mode).chunks == 3
-
-
 def test_file_that_was_never_indexed_is_refused(files):
     with pytest.raises(ConfigError, match="never indexed, or was deleted; add it with 'ragembed index PATH'"):
         files.why_not(QUERY, "nothing.md")
-
-
-def test_unknown_mode_is_refused(files):
-    with pytest.raises(ConfigError, match="unknown search mode 'fuzzy'"):
-        files.why_not(QUERY, "wings.md", mode="fuzzy")

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.documents.model import Chunk
-from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
-from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
+from ragembed.errors import IndexWarning, MissingExtraError
+from ragembed.indexes import ChunkRecord, IndexConfig, Store
 from ragembed.indexes.faiss_index import index
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.choose import exact
-from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_index
+from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex
 from ragembed.indexes.faiss_index.records import LazyFaiss, has_faiss, parse_spec
-from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
-from ragembed.indexes.storage import reader, upkeep
+from ragembed.indexes.faiss_index.vectors import ArrayVectors
+from ragembed.indexes.storage import upkeep
 from ragembed.indexes.verification import verify_store
 from ragembed.version import install_command
 from tests.conftest import WORDS, KnownEncoder
@@ -39,13 +38,6 @@ def block_faiss(patch):
 @pytest.fixture
 def no_faiss(monkeypatch):
     block_faiss(monkeypatch)
-
-
-@pytest.fixture(params=["faiss", "numpy"])
-def library(request, monkeypatch):
-    if request.param == "numpy":
-        block_faiss(monkeypatch)
-    return request.param
 
 
 def unit(count, seed=0, dim=DIM):
@@ -88,32 +80,6 @@ def test_numpy_and_faiss_give_the_same_results(file, queries, k, share, seed, da
                 above = sum(score > score[-1] + 1e-6)
                 assert set(mine[:above]) == set(its[:above])
                 assert (np.array(mine) < 0).sum() == (np.array(its) < 0).sum()
-
-
-def test_equal_vectors_are_found_in_order(file):
-    path, rows, vectors = file
-    _, found = FlatIndex(path, SIZE, DIM).search(vectors[2::4], 2)
-    assert np.array_equal(found, np.stack([rows[2::4], rows[3::4]], axis=1))
-
-
-def test_inner_product_does_not_depend_on_position(library):
-    vectors = np.tile(unit(1, dim=385), (40, 1))
-    products = inner_products(unit(3, 5, 385), vectors)
-    assert all(len(set(row)) == 1 for row in products.tolist())
-    assert np.array_equal(products[:, :1], inner_products(unit(3, 5, 385), vectors[:1]))
-
-
-def test_exact_scores_are_the_same_without_faiss(no_faiss):
-    truth = exact([(ArrayVectors(unit(50)), None), (ArrayVectors(unit(30, 2)), np.arange(30) % 2 == 0)], unit(4, 8))
-    every = np.sort(unit(4, 8) @ np.vstack([unit(50), unit(30, 2)[::2]]).T, axis=1)
-    np.testing.assert_allclose(truth.kth, every[:, -10], atol=1e-6)
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"0", lambda data: b"IxMp" + data])
-def test_file_of_wrong_size_raises(no_faiss, file, tmp_path, damage):
-    (tmp_path / "i").write_bytes(damage(file[0].read_bytes()))
-    with pytest.raises(StoreDamagedError):
-        open_index(tmp_path / "i", FLAT, SIZE, DIM)
 
 
 # Stores
@@ -165,13 +131,6 @@ def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch):
             np.testing.assert_allclose(these, those, atol=1e-6)
 
 
-def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss):
-    expected = answers(fill(tmp_path))
-    monkeypatch.setattr(reader, "_LEAST_PART", 20)
-    monkeypatch.setattr(reader, "most_threads", lambda: 3)
-    assert answers(tmp_path) == expected
-
-
 def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
     monkeypatch.setattr(upkeep, "LEAST_APPROXIMATE", 100)
     monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 20)
@@ -187,20 +146,6 @@ def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
     with Store.open(tmp_path, KnownEncoder()) as store:  # once FAISS is installed, an index is picked
         store.add([ChunkRecord("more", Chunk("more"))])
         assert store.index_choice() is not None
-
-
-def test_budget_is_checked_with_exact_search_without_faiss(tmp_path, monkeypatch):
-    budget = Budget(max_latency_ms=10_000)
-    with Store.create(tmp_path, KnownEncoder(), budget=budget) as store:
-        with monkeypatch.context() as patch:
-            block_faiss(patch)
-            store.add(ChunkRecord(f"{i}", Chunk(f"{WORDS[i % 50]} text {i}")) for i in range(300))
-            choice, check = store.index_choice(), store.index_check()
-            assert choice.kind == "flat"
-            assert install_command("cpu") in choice.reasons[0]
-            assert check.measurement.recall.mean == 1
-        store.add([ChunkRecord("more", Chunk("more"))])
-        assert "the first kind within the budget" in store.index_choice().reasons[-1]
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
@@ -236,24 +181,21 @@ main(sys.argv[1:])
 """
 
 
-def test_the_command_line_works_without_faiss(tmp_path, tiny_model):
+def test_the_command_line_works_without_faiss(tmp_path, tiny_model, cli, monkeypatch):
     (tmp_path / "docs").mkdir()
     for number, text in enumerate(["the writer holds the lock", "a bird flies", "supersonic flow of air"]):
         (tmp_path / "docs" / f"{number}.md").write_text(text)
-
-    def run(script, *arguments):
-        command = [sys.executable, "-W", "error::ResourceWarning", "-c", script, *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    index = ("index", "docs", "--model", tiny_model, "-q")
-    query = ("query", "who holds the lock?", "--mode", "dense", "--json")
-    refused = run(BLOCKED, *index, "--index", "hnsw")
-    assert refused.returncode == 2
-    assert install_command("cpu") in refused.stderr
-    done = run(BLOCKED, *index)
-    assert done.returncode == 0, done.stderr
-    without, with_it = (run(script, *query) for script in (BLOCKED, BLOCKED.replace('sys.modules["faiss"] = None', "")))
-    assert without.returncode == with_it.returncode == 0, without.stderr
-    ours, theirs = (json.loads(done.stdout)["results"] for done in (without, with_it))
+    store = ("--store", tmp_path / "store")
+    index = ("index", tmp_path / "docs", *store, "--model", tiny_model, "-q")
+    query = ("query", "who holds the lock?", *store, "--mode", "dense", "--json")
+    with monkeypatch.context() as patch:
+        block_faiss(patch)
+        assert install_command("cpu") in cli(*index, "--index", "hnsw", exit_code=2).stderr
+        cli(*index)
+        ours = json.loads(cli(*query).stdout)["results"]
+    theirs = json.loads(cli(*query).stdout)["results"]
     assert [hit["id"] for hit in ours] == [hit["id"] for hit in theirs]
     assert [hit["score"] for hit in ours] == pytest.approx([hit["score"] for hit in theirs], abs=1e-6)
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", BLOCKED, *map(str, query)]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [hit["id"] for hit in json.loads(alone.stdout)["results"]] == [hit["id"] for hit in theirs]

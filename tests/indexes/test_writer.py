@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError
+from ragembed.errors import IncompatibleStoreError
 from ragembed.indexes import Store
 from ragembed.indexes.storage import compaction, writer
 from ragembed.progress import SilentProgress
@@ -47,14 +47,6 @@ def test_a_text_that_waits_gets_its_vector_from_another_chunk(tmp_path, encoder,
     assert {hit.id for hit in store.search("blue lock", 5, "dense")} == {"2", "3", "4"}
     assert store.vector_share == 0.75
     assert store.verify().problems == []
-
-
-def test_too_few_vectors_are_an_error(tmp_path, encoder, make_record):
-    store = Store.create(tmp_path / "s", encoder)
-    with store.writer() as open_writer:
-        open_writer.commit(chunks=[make_record("1", "red"), make_record("2", "blue")])
-        with pytest.raises(ConfigError, match="returned 1 vectors for 2 texts"):
-            open_writer.encode_waiting(lambda texts, _: [encoder.raw_documents(texts[:1])], SilentProgress())
 
 
 def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from ragembed import Embedder, EmbedderConfig
@@ -58,25 +54,13 @@ def unfitted(tiny_model: Path) -> RagEmbeddings:
 
 def test_arrays_equal_lists(tiny: RagEmbeddings) -> None:
     texts = [*CORPUS, *ODD]
+    assert tiny.embed_documents_array([]).shape == (0, tiny.dimension)
     array = tiny.embed_documents_array(texts)
     assert (array.dtype, array.shape) == (np.float32, (len(texts), tiny.dimension))
     assert array.tolist() == tiny.embed_documents(texts)
     query = tiny.embed_query_array(QUERIES[0])
     assert (query.dtype, query.shape) == (np.float32, (tiny.dimension,))
     assert query.tolist() == tiny.embed_query(QUERIES[0])
-
-
-def test_no_texts_give_an_empty_array(tiny: RagEmbeddings) -> None:
-    assert tiny.embed_documents_array([]).shape == (0, tiny.dimension)
-    assert tiny.embed_documents([]) == []
-
-
-def test_unusual_texts_have_unit_or_zero_vectors(tiny: RagEmbeddings) -> None:
-    for vectors in (tiny.embed_documents_array(ODD), np.array([tiny.embed_query(text) for text in ODD])):
-        assert np.isfinite(vectors).all()
-        lengths = np.linalg.norm(vectors, axis=1)
-        assert (np.isclose(lengths, 1.0, atol=1e-5) | (lengths == 0.0)).all()
-        assert lengths[3] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_texts_reach_the_embedder_unchanged(tiny: RagEmbeddings) -> None:
@@ -101,77 +85,7 @@ def test_texts_reach_the_embedder_unchanged(tiny: RagEmbeddings) -> None:
     assert seen == [*texts, *texts]
 
 
-# Vectors do not depend on the batch
-
-
-def test_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
-    texts = [*CORPUS, *QUERIES, "cat " * 200]
-    together = tiny.embed_documents_array(texts)
-    alone = np.concatenate([tiny.embed_documents_array([text]) for text in texts])
-    order = np.random.default_rng(0).permutation(len(texts))
-    shuffled = tiny.embed_documents_array([texts[i] for i in order])[np.argsort(order)]
-    many = tiny.embed_documents_array(texts * 40).reshape(40, len(texts), -1)
-    for found in (alone, shuffled, *many):
-        np.testing.assert_allclose(found, together, atol=SAME)
-    assert (
-        np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01
-    )  # otherwise all vectors could be equal
-    np.testing.assert_array_equal(tiny.embed_documents_array(texts), together)
-
-
-def test_vector_is_the_same_in_one_or_many_threads(saved: Path, tiny: RagEmbeddings) -> None:
-    embeddings = RagEmbeddings(path=str(saved))  # loaded by the first thread
-    expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUERIES])
-    with ThreadPoolExecutor(8) as pool:
-        documents = [pool.submit(embeddings.embed_documents_array, CORPUS) for _ in range(8)]
-        queries = [list(pool.map(embeddings.embed_query, QUERIES)) for _ in range(8)]
-    for found in documents:
-        np.testing.assert_allclose(found.result(), expected[0], atol=SAME)
-    for answers in queries:
-        np.testing.assert_allclose(answers, expected[1], atol=SAME)
-
-
-def test_documents_and_queries_have_unit_length(tiny_model: Path) -> None:
-    for steps in ((), ("center",), ("zscore",), ("quantile-u",), ("normalize",)):
-        config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=steps)
-        embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
-        queries = [embeddings.embed_query(text) for text in CORPUS]
-        for vectors in (embeddings.embed_documents_array(CORPUS), np.array(queries)):
-            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
-
-
 # Cache
-
-
-class Cached(Embeddings):
-    """A model of ``CacheBackedEmbeddings``: vectors by namespace and text; only missing texts are embedded."""
-
-    def __init__(self, underlying: RagEmbeddings, cache: dict[tuple[str, str], list[float]]) -> None:
-        self._underlying, self._cache = underlying, cache
-        self._namespace = underlying.cache_namespace
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        missing = [text for text in texts if (self._namespace, text) not in self._cache]
-        vectors = self._underlying.embed_documents(missing)
-        self._cache.update({(self._namespace, text): vector for text, vector in zip(missing, vectors, strict=True)})
-        return [self._cache[self._namespace, text] for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        return self._underlying.embed_query(text)
-
-
-def test_cache_is_never_stale(tiny_model: Path) -> None:
-    cache: dict[tuple[str, str], list[float]] = {}
-    embeddings = unfitted(tiny_model).fit(CORPUS)
-    former = embeddings.embed_documents(CORPUS)
-    for texts in (CORPUS[:3], CORPUS, CORPUS[::-1]):
-        np.testing.assert_allclose(Cached(embeddings, cache).embed_documents(texts), embeddings.embed_documents(texts))
-    assert len(cache) == len(CORPUS)
-    embeddings.fit([*CORPUS[4:], "zebra", "the cat"])
-    again = Cached(embeddings, cache).embed_documents(CORPUS)
-    np.testing.assert_allclose(again, embeddings.embed_documents(CORPUS))
-    assert np.abs(np.array(again) - former).max() > 1e-3
-    assert len(cache) == 2 * len(CORPUS)
 
 
 def test_cache_namespace_depends_on_the_fit(tiny_model: Path, tmp_path: Path) -> None:
@@ -196,33 +110,6 @@ def test_pickled_embeddings_stay_unfitted_or_unloaded(saved: Path, tiny: RagEmbe
     twin = copied(RagEmbeddings(path=str(saved)))
     assert twin.path == str(saved)
     assert twin.fingerprint == tiny.fingerprint
-
-
-POOL = """
-import sys
-import numpy as np
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from ragembed.langchain import RagEmbeddings
-
-def embed(embeddings, texts):
-    return embeddings.embed_documents_array(texts)
-
-if __name__ == "__main__":
-    embeddings, texts = RagEmbeddings.load(sys.argv[1]), sys.argv[2:]
-    expected = embeddings.embed_documents_array(texts)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(embed, [embeddings] * 2, [texts] * 2):
-            np.testing.assert_allclose(found, expected, atol=1e-5)
-    print("done")
-"""
-
-
-def test_worker_processes_use_pickled_embeddings(saved: Path, tmp_path: Path) -> None:
-    (tmp_path / "pool.py").write_text(POOL)
-    command = [sys.executable, str(tmp_path / "pool.py"), str(saved), *CORPUS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.stdout == "done\n", done.stderr
 
 
 # A model in memory
@@ -296,12 +183,3 @@ def test_other_vector_store_ranks_alike(tiny: RagEmbeddings) -> None:
             theirs = memory.similarity_search_with_score(question, k=8)
             assert {document.page_content: score for document, score in theirs} == pytest.approx(ours, abs=2e-3)
             assert next(iter(ours)) == theirs[0][0].page_content
-
-
-def test_other_vector_store_adds_in_batches(tiny: RagEmbeddings) -> None:
-    whole, parts = InMemoryVectorStore.from_texts(CORPUS, tiny), InMemoryVectorStore(tiny)
-    for text in CORPUS:
-        parts.add_texts([text])
-    for question in QUERIES:
-        found = [[d.page_content for d in store.similarity_search(question, k=8)] for store in (whole, parts)]
-        assert found[0] == found[1]

@@ -12,17 +12,10 @@ from pydantic import ValidationError
 from ragembed.indexes import RankingOptions
 from ragembed.langchain import RagRetriever, RagVectorStore
 
-from .fakes import Angles, ids
+from .fakes import FirstAngle, ids
 
 DEDUPE = RankingOptions(dedupe=True)
 TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
-
-
-class FirstAngle(Angles):
-    """The first number in a text is its angle; all numbers are words."""
-
-    def embed_query(self, text: str) -> list[float]:
-        return super().embed_query(text.split()[0])
 
 
 class Last:
@@ -73,13 +66,6 @@ def test_every_search_accepts_ranking(store: RagVectorStore) -> None:
     assert ids(store.search("0 degrees", "hybrid", k=2, ranking=DEDUPE)) == ["d0", "d2"]
     near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, ranking=DEDUPE)
     assert ids([document for document, _ in near]) == ["d0", "d2"]
-
-
-async def test_langchain_retrievers_accept_it(store: RagVectorStore) -> None:
-    for search_type, expected in (("similarity", ["d0", "d2"]), ("hybrid", ["d0", "d2"])):
-        retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "ranking": DEDUPE})
-        assert ids(retriever.invoke("0 degrees")) == ids(await retriever.ainvoke("0 degrees")) == expected
-    assert ids(await store.ahybrid_search("0 degrees", 2, ranking=DEDUPE)) == ["d0", "d2"]
 
 
 def test_mmr_ranking_in_any_search(store: RagVectorStore) -> None:

@@ -9,8 +9,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from ragembed import Embedder, Store
-from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.errors import ModelError
 from ragembed.extractors.external import PROBE
 from ragembed.indexes import refit_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
@@ -135,19 +134,6 @@ def test_rebuild_reuses_the_vectors_of_the_same_base(tmp_path, changed, template
     stored = rebuilt._lazy.get_or_create().vectors(rebuilt.ids())
     np.testing.assert_allclose(stored, rebuilt.embeddings.embed_documents(TEXTS), atol=5e-3)
     assert rebuilt.embeddings.embedder.fitted_on.documents == len(TEXTS)
-
-
-def test_rebuild_embeds_each_text_once(tmp_path):
-    base = Hashed()
-    store = RagVectorStore.from_texts(TEXTS, Hashed("old"), path=tmp_path / "old")
-    rebuilt = store.rebuild(RagEmbeddings(base=base, postprocess=["center", "normalize"]), tmp_path / "new")
-    sent = [text for text in base.documents if text in TEXTS]
-    assert sorted(sent) == sorted(TEXTS)
-    assert len(rebuilt) == len(TEXTS)
-    with Store.open(tmp_path / "new", rebuilt.embeddings.embedder) as opened:
-        assert isinstance(opened.embedder, Embedder)
-    with pytest.raises(IncompatibleStoreError):
-        RagVectorStore(RagEmbeddings(base=base, postprocess=["zscore"]).fit(TEXTS), tmp_path / "new")
 
 
 def test_a_server_of_the_same_model_replaces_the_base(tmp_path, cli, embedding_server, monkeypatch):

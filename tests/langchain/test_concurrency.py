@@ -71,23 +71,6 @@ def test_threads_add_search_and_delete(tmp_path: Path) -> None:
     assert_sound(tmp_path / "s")
 
 
-def test_threads_write_the_same_document(tmp_path: Path) -> None:
-    def write(store: RagVectorStore, thread: int) -> None:
-        for turn in range(4):
-            version = f"{thread}-{turn}"
-            store.add_texts([f"a {version}", f"b {version}"], [{"version": version}] * 2, ids=["a", "b"])
-            one, other = store.get_by_ids(["a", "b"])
-            assert one.metadata == other.metadata
-            assert (one.page_content, other.page_content) == tuple(f"{name} {one.metadata['version']}" for name in "ab")
-
-    with RagVectorStore(FAKE, tmp_path / "s") as store:
-        with ThreadPoolExecutor(6) as pool:
-            list(pool.map(lambda thread: write(store, thread), range(6)))
-        assert store.ids() == ["a", "b"]
-        assert len(store.similarity_search("a", k=9)) == 2
-    assert_sound(tmp_path / "s")
-
-
 def test_threads_create_one_store(tmp_path: Path) -> None:
     start = threading.Barrier(6)
 
@@ -101,92 +84,20 @@ def test_threads_create_one_store(tmp_path: Path) -> None:
         assert (set(one.ids()), set(other.ids())) == (set("024"), set("135"))
 
 
-# Processes
-
-WRITER = """
-import sys
-from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding
-from ragembed.langchain import RagVectorStore
-path, name = sys.argv[1:]
-with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for turn in range(12):
-        store.add_texts([f"{name} {turn}"], ids=[f"{name} {turn}"])
-        both = [Document(id=half, page_content=f"{half} {name} {turn}", metadata={"of": [name, turn]}) for half in "ab"]
-        store.add_documents(both)
-    store.delete([f"{name} 0"])
-print("done", flush=True)
-"""
+# Writers
 
 
-def started(script: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    found = process.stdout.readline()
-    assert found == f"{line}\n", process.stderr.read()
-
-
-def go(*processes: subprocess.Popen[str]) -> None:
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    return out
-
-
-def test_reader_sees_complete_versions_of_two_writers(tmp_path: Path) -> None:
-    with RagVectorStore.from_texts(["a", "b"], FAKE, [{"of": ["", 0]}] * 2, ids=["a", "b"], path=tmp_path) as reader:
-        writers = [started(WRITER, tmp_path, name) for name in ("one", "two")]
-        for writer in writers:
-            wait_for(writer, "ready")
-        go(*writers)
-        seen: list[list[Any]] = []
-        while any(writer.poll() is None for writer in writers):
-            for found in (reader.get_by_ids(["a", "b"]), reader.similarity_search("a", k=2, filter="of IS NOT NULL")):
-                one, other = found
-                assert {one.id, other.id} == {"a", "b"}
-                assert one.metadata == other.metadata
-                seen.append(one.metadata["of"])
-        assert [finish(writer) for writer in writers] == ["done\n"] * 2
-        expected = {f"{name} {turn}" for name in ("one", "two") for turn in range(1, 12)}
-        assert set(reader.ids()) == {"a", "b"} | expected
-        for name in ("one", "two"):
-            turns = [turn for of, turn in seen if of == name]
-            assert turns == sorted(turns)
-        assert reader.similarity_search("two 11", k=1)[0].id == "two 11"
-    assert_sound(tmp_path)
-
-
-LATE = """
-import sys
-from langchain_core.embeddings import DeterministicFakeEmbedding
-from ragembed.langchain import RagVectorStore
-with RagVectorStore(DeterministicFakeEmbedding(size=6), sys.argv[1]) as store:
-    print("ready", flush=True)
-    print(store.add_texts(["late"], ids=["late"]), flush=True)
-"""
-
-
-def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
-    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
+def test_a_writer_waits_for_another(tmp_path: Path) -> None:
+    with (
+        RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store,
+        RagVectorStore(FAKE, tmp_path) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
         with writer_lock(tmp_path):
-            late = started(LATE, tmp_path)
-            wait_for(late, "ready")
+            late = pool.submit(other.add_texts, ["late"], ids=["late"])
             assert store.ids() == ["a"]
-            assert late.poll() is None
-        assert finish(late) == "['late']\n"
+            assert not late.done()
+        assert late.result(PATIENCE) == ["late"]
         assert store.ids() == ["a", "late"]
 
 
@@ -330,67 +241,7 @@ async def test_searches_run_during_additions(held: Held) -> None:
         assert len(store) == 4
 
 
-async def test_cancelled_addition_is_complete_or_absent(held: Held, tmp_path: Path) -> None:
-    with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"], path=tmp_path) as store:
-        held.hold.set()
-        adding = asyncio.create_task(store.aadd_texts(["20", "30", "40"], ids=["20", "30", "0"]))
-        await until(held.begun)
-        adding.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await adding
-        assert store.ids() == ["0", "90"]
-        held.go_on.set()
-        await store.aadd_texts(["50"], ids=["50"])  # waits for the abandoned thread
-        found = {document.id: document.page_content for document in store}
-        before, after = {"0": "0", "90": "90"}, {"0": "40", "90": "90", "20": "20", "30": "30"}
-        assert found in ({**before, "50": "50"}, {**after, "50": "50"})
-        assert len(store.similarity_search("10", k=9)) == len(found)
-    assert verify_store(tmp_path, ExternalEncoder(held)).problems == []
-
-
 # Pickling and forking
-
-WORKERS = """
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from langchain_core.embeddings import DeterministicFakeEmbedding
-from ragembed.langchain import RagVectorStore
-
-def ask(path, text):
-    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
-        return store.similarity_search(text, k=1)
-
-def add(path, name):
-    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
-        return store.add_texts([name], ids=[name])
-
-if __name__ == "__main__":
-    path, how = sys.argv[1:]
-    with RagVectorStore(DeterministicFakeEmbedding(size=6), path) as store:
-        store.similarity_search("a")
-        names = [f"from worker {number}" for number in range(4)]
-        with ProcessPoolExecutor(2, mp_context=get_context(how)) as pool:
-            assert list(pool.map(add, [path] * 4, names)) == [[name] for name in names]
-            found = list(pool.map(ask, [path] * 4, names))
-        assert [documents[0].id for documents in found] == names, found
-        assert sorted(store.ids()) == ["a", *names]
-        assert store.similarity_search(names[2], k=1) == found[2]
-    print("done")
-"""
-
-
-@pytest.mark.parametrize("how", ["spawn", "forkserver", "fork"])
-def test_worker_processes_open_the_folder(tmp_path: Path, how: str) -> None:
-    if how != "spawn" and not hasattr(os, "fork"):
-        pytest.skip("needs fork")
-    (tmp_path / "workers.py").write_text(WORKERS)
-    with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path / "s"):
-        pass
-    command = [sys.executable, str(tmp_path / "workers.py"), str(tmp_path / "s"), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * PATIENCE)
-    assert done.stdout == "done\n", done.stderr
-    assert_sound(tmp_path / "s")
 
 
 FORKED = """
@@ -456,8 +307,8 @@ def test_with_block_closes_after_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_closed_store_has_no_open_vector_files(tmp_path: Path) -> None:
-    store = RagVectorStore.from_texts([f"text {n}" for n in range(5000)], FAKE, path=tmp_path / "s")
-    assert store.similarity_search("text 7", k=1)
+    store = RagVectorStore.from_texts([str(n) for n in range(5000)], Angles(), path=tmp_path / "s")
+    assert store.similarity_search("7", k=1)
     assert mapped_or_open(tmp_path / "s")
     store.close()
     assert not mapped_or_open(tmp_path / "s")
@@ -500,7 +351,6 @@ NUMBERS = [str(number) for number in range(6)]
     "call",
     [
         lambda store, size: store.aadd_texts(NUMBERS, batch_size=size),
-        lambda store, size: store.aadd_documents([Document(page_content=text) for text in NUMBERS], batch_size=size),
         lambda store, size: type(store).afrom_texts(NUMBERS, store.embeddings, path=store._lazy.path, batch_size=size),
     ],
 )

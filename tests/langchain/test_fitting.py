@@ -52,16 +52,6 @@ def test_every_setting_of_the_embedder_is_a_field() -> None:
         RagEmbeddings(layers="x")
 
 
-def test_embeddings_that_learn_nothing_need_no_fit(uniform: RagEmbeddings, tmp_path: Path) -> None:
-    assert uniform.is_fitted
-    assert len(uniform.embed_query("tea")) == 16
-    assert uniform.fingerprint == uniform.model_copy(deep=True).fit(TEXTS).fingerprint
-    for path in (None, tmp_path / "s"):
-        with RagVectorStore(uniform, path) as store:
-            store.add_texts(["tea"], ids=["tea"])
-            assert ids(store.similarity_search("tea")) == ["tea"]
-
-
 @pytest.mark.parametrize("ready", ["uniform", "learning"])
 def test_empty_store_takes_documents(ready: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     embeddings: RagEmbeddings = request.getfixturevalue(ready)

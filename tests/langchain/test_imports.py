@@ -22,7 +22,6 @@ def run(script: str) -> str:
             "torch transformers faiss langchain_community",
         ),
         ("from ragembed.langchain import RagVectorStore", "torch transformers langchain_community"),
-        ("import ragembed, ragembed.embedder, ragembed.indexes", "langchain_core torch"),
     ],
 )
 def test_imports_are_light(statement: str, absent: str) -> None:

@@ -13,6 +13,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
 from langchain_text_splitters import CharacterTextSplitter
+from pydantic import ValidationError
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -61,13 +62,6 @@ def test_retrievers_of_langchain_use_the_mode(store: RagVectorStore) -> None:
     assert ids(several.invoke("which animal?")) == ["zebra", "lock for writers"]
 
 
-def test_hybrid_mode_equals_that_of_the_engine(unfitted: RagEmbeddings) -> None:
-    with RagVectorStore.from_texts(TEXTS, unfitted, retrieval_mode="hybrid") as store:
-        with Store.open(store.path) as opened:
-            expected = [(hit.id, hit.score) for hit in opened.search("wing of a bird", 4)]
-        assert [(each.id, score) for each, score in store.similarity_search_with_score("wing of a bird")] == expected
-
-
 # Settings of retrievers
 
 
@@ -92,17 +86,22 @@ def test_threshold_of_hybrid_search_is_the_relevance(unfitted: RagEmbeddings) ->
     texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
     with RagVectorStore.from_texts(texts, unfitted, retrieval_mode="hybrid") as store:
         scored = store.similarity_search_with_relevance_scores("zebra number 3", k=8)
-        assert all(0 <= relevance <= 1 for _, relevance in scored)
+        assert [relevance for _, relevance in scored] == [
+            hit.relevance for hit in store.store.search("zebra number 3", 8)
+        ]
         least = sorted(relevance for _, relevance in scored)[4]
         expected = {document.id for document, relevance in scored if relevance >= least}
         for retriever in (
             store.as_retriever(k=8, score_threshold=least),
             store.as_retriever(search_type="similarity_score_threshold", k=8, score_threshold=least),
             store.as_retriever(search_type="hybrid", search_kwargs={"k": 8, "min_relevance": least}),
+            RagRetriever(vectorstore=store, k=8, min_relevance=least),
         ):
             assert set(ids(retriever.invoke("zebra number 3"))) == expected
         assert len(store.hybrid_search("zebra number 3", 8, min_relevance=least)) == len(expected)
         assert len(store.lexical_search("zebra number 3", 24, min_relevance=0.999)) < 24
+        with pytest.raises(ValidationError, match="min_relevance cannot be combined: use 'hybrid'"):
+            RagRetriever(vectorstore=store, search_type="dense", min_relevance=0.5)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "lexical"])

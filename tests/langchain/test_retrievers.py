@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,20 +13,12 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStoreRetriever
 from pydantic import ValidationError
 
-from ragembed import Store
-from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+from ragembed.langchain import RagRetriever, RagVectorStore
 
-from .fakes import Angles, ids
+from .fakes import Angles, FirstAngle, ids
 
 TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
 OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
-
-
-class FirstAngle(Angles):
-    """The first number in a text is its angle; all numbers are words."""
-
-    def embed_query(self, text: str) -> list[float]:
-        return super().embed_query(text.split()[0])
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +50,6 @@ async def test_every_type_of_search_as_a_retriever(store: RagVectorStore, search
         assert len(retriever.invoke("60", **at_call)) == len(await retriever.ainvoke("60", **at_call)) == 1
     assert all(not document.metadata["even"] for document in retriever.invoke("60", **at_call))
     assert retriever.search_kwargs == search_kwargs
-
-
-def test_call_arguments_override_search_kwargs(store: RagVectorStore) -> None:
-    mmr = store.as_retriever(search_type="mmr", search_kwargs={"k": 2})
-    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=10)) == ["d0", "d9"]
-    assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=3)) == ["d0", "d2"]
-    near = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.5, "k": 99})
-    assert ids(near.invoke("0", score_threshold=0.99)) == ["d0", "d1"]
 
 
 def test_invalid_retriever_settings_are_errors(store: RagVectorStore) -> None:
@@ -112,13 +95,6 @@ async def test_fields_can_be_given_per_call(store: RagVectorStore, search_type: 
         assert retriever.invoke(query, filter=None) == plain(query, k=2)
     assert (other.k, other.filter) == (4, None)  # a call does not change the retriever
     assert len(other.invoke("60")) == 4
-
-
-def test_mmr_settings(store: RagVectorStore) -> None:
-    retriever = RagRetriever(vectorstore=store, k=2, search_type="mmr", fetch_k=3, lambda_mult=0.0)
-    assert ids(retriever.invoke("0")) == ["d0", "d2"]
-    assert ids(retriever.invoke("0", fetch_k=10)) == ["d0", "d9"]
-    assert ids(retriever.invoke("0", lambda_mult=1.0)) == ["d0", "d1"]
 
 
 @pytest.mark.parametrize("search_type", OWN_TYPES)
@@ -173,21 +149,6 @@ def test_values_are_checked_in_fields_and_calls(store: RagVectorStore, settings:
 def test_retriever_needs_a_rag_vector_store() -> None:
     with pytest.raises(ValueError, match="a InMemoryVectorStore: expected a RagVectorStore"):
         RagRetriever(vectorstore=InMemoryVectorStore(Angles()))
-
-
-def test_invalid_filter_is_an_error(store: RagVectorStore) -> None:
-    with pytest.raises(ValueError, match=r"unknown operator '\$near'"):
-        RagRetriever(vectorstore=store, filter={"n": {"$near": 1}}).invoke("60")
-    assert ids(RagRetriever(vectorstore=store, filter=lambda metadata: metadata["n"] == 3).invoke("60")) == ["d3"]
-
-
-def test_retriever_over_an_empty_store(tmp_path: Path, store: RagVectorStore) -> None:
-    for search_type in OWN_TYPES:
-        assert RagRetriever(vectorstore=store, k=0, search_type=search_type).invoke("60") == []
-        assert (
-            RagRetriever(vectorstore=RagVectorStore(Angles(), tmp_path / "s"), search_type=search_type).invoke("1")
-            == []
-        )
 
 
 async def test_retriever_in_a_chain(store: RagVectorStore) -> None:
@@ -269,17 +230,6 @@ async def test_reranker_gets_fetch_k_candidates_and_returns_k(store: RagVectorSt
     assert isinstance(few.invoke("90"), list)
 
 
-@pytest.mark.parametrize("search_type", OWN_TYPES)
-def test_reranker_sees_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
-    settings: dict[str, Any] = {"vectorstore": store, "search_type": search_type, "score_key": "score"}
-    plain = RagRetriever(k=3, fetch_k=3, **settings).invoke("90 80 70")
-    reranked = RagRetriever(k=3, fetch_k=3, reranker=FewestFirst(), **settings).invoke("90 80 70")
-    assert ids(reranked) == sorted(ids(plain), key=str)
-    assert {document.id: document.metadata["score"] for document in reranked} == {
-        document.id: document.metadata["score"] for document in plain
-    }
-
-
 def test_reranker_runs_inside_the_retriever_run(store: RagVectorStore) -> None:
     seen = Seen()
     retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirst())
@@ -305,25 +255,3 @@ def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
     assert seen.ended == [["d9"], ["d9"]]
     assert len(seen.retrievers) == 4
     assert [("'n'" in error) for error in seen.errors] == [True, True]
-
-
-def test_relevance_of_hybrid_search(tmp_path: Path, unfitted: RagEmbeddings) -> None:
-    texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
-    with RagVectorStore.from_texts(texts[:19], unfitted, path=tmp_path / "store") as store:
-        with pytest.warns(UserWarning, match="fitted for 20 chunks or more, and the store has 19"):
-            store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
-        store.add_texts(texts[19:])  # from 20 chunks on, the relevance is fitted
-        with Store.open(tmp_path / "store") as opened:
-            expected = {hit.id: hit.relevance for hit in opened.search("zebra number 3", 8)}
-        found = store.similarity_search_with_relevance_scores("zebra number 3", k=8, search_type="hybrid")
-        assert {document.id: relevance for document, relevance in found} == expected
-        least = sorted(expected.values())[4]
-        kept = store.similarity_search_with_relevance_scores(
-            "zebra number 3", k=8, search_type="hybrid", score_threshold=least
-        )
-        assert {document.id for document, _ in kept} == {each for each, value in expected.items() if value >= least}
-        retriever = RagRetriever(vectorstore=store, k=8, min_relevance=least)
-        assert ids(retriever.invoke("zebra number 3")) == [document.id for document, _ in kept]
-        assert len(retriever.invoke("zebra number 3", min_relevance=0.0)) == 8
-        with pytest.raises(ValidationError, match="min_relevance cannot be combined: use 'hybrid'"):
-            RagRetriever(vectorstore=store, search_type="dense", min_relevance=0.5)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,14 +29,6 @@ from .fakes import FAKE, Angles, Given
 @pytest.fixture
 def store() -> Iterator[RagVectorStore]:
     with RagVectorStore(FAKE) as store:
-        yield store
-
-
-@pytest.fixture
-def angles() -> Iterator[RagVectorStore]:
-    """Documents at 0, 30, 90 and 180 degrees with their texts as ids, added in another order."""
-    with RagVectorStore(Angles()) as store:
-        store.add_texts(["90", "0", "180", "30"], ids=["90", "0", "180", "30"])
         yield store
 
 
@@ -81,15 +72,6 @@ def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
     assert store.add_texts(["a", "b", "c"], [{"n": 0}, {"n": 1}, {"n": 2}], ids=["x", "y", "x"]) == ["x", "y", "x"]
     assert len(store) == 2
     assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]
-
-
-def test_same_id_replaces_the_document(angles: RagVectorStore) -> None:
-    angles.add_texts(["178"], [{"new": True}], ids=["0"])
-    assert len(angles) == 4
-    (found, score), *rest = angles.similarity_search_with_score("178", k=4)
-    assert found == Document(id="0", page_content="178", metadata={"new": True})
-    assert score == pytest.approx(1.0, abs=1e-3)
-    assert [document.id for document, _ in rest] == ["180", "90", "30"]
 
 
 @pytest.mark.parametrize(
@@ -139,70 +121,6 @@ def test_batch_size_limits_texts_per_call() -> None:
             store.add_texts(["1"], batch_size=0)
 
 
-# Filters
-
-
-@pytest.fixture
-def dated() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 350 degrees with metadata: their ``angle``, and properties of fictional files."""
-    with RagVectorStore(Angles()) as store:
-        store.add_documents(
-            [
-                Document(
-                    id=str(n),
-                    page_content=str(10 * n),
-                    metadata={"angle": 10 * n, "half": "upper" if n < 18 else "lower", "source": f"docs/{n % 4}.md"}
-                    | ({"title": "Third", "page": n, "tags": ["a", n]} if n % 3 == 0 else {}),
-                )
-                for n in range(36)
-            ]
-        )
-        yield store
-
-
-FILTERS: list[tuple[Any, Any]] = [
-    ({"half": "lower"}, lambda n: n >= 18),
-    ("half = 'lower'", lambda n: n >= 18),
-    ({"angle": {"$gte": 100, "$lt": 130}}, lambda n: 10 <= n < 13),
-    ({"title": None}, lambda n: n % 3 != 0),
-    ({"source": "docs/3.md"}, lambda n: n % 4 == 3),
-    ({"angle": {"$lt": 0}}, lambda n: False),
-    ({"no such": 1}, lambda n: False),
-    ({}, lambda n: True),
-    (None, lambda n: True),
-]
-
-
-@pytest.mark.parametrize(("condition", "holds"), FILTERS)
-@pytest.mark.filterwarnings("ignore:no chunk has the field|the field .* is compared")
-def test_every_search_applies_the_filter(dated: RagVectorStore, condition: Any, holds: Any) -> None:
-    wanted = {str(n) for n in range(36) if holds(n)}
-    vector = Angles().embed_query("95")
-    for found in (
-        dated.similarity_search("95", k=40, filter=condition),
-        [document for document, _ in dated.similarity_search_with_score("95", k=40, filter=condition)],
-        dated.similarity_search_by_vector(vector, k=40, filter=condition),
-        [d for d, _ in dated.similarity_search_with_relevance_scores("95", k=40, filter=condition)],
-        dated.max_marginal_relevance_search("95", k=40, fetch_k=40, filter=condition),
-        dated.max_marginal_relevance_search_by_vector(vector, k=40, fetch_k=40, filter=condition),
-    ):
-        assert {document.id for document in found} == wanted
-        assert len(found) == len(wanted)
-    for k in (1, 3):
-        found = dated.similarity_search("94", k=k, filter=condition)
-        assert len(found) == min(k, len(wanted))
-        if wanted:
-            assert found[0].id == min(wanted, key=lambda name: (_apart(94, 10 * int(name)), int(name)))
-
-
-def _apart(one: float, other: float) -> float:
-    between = abs(one - other) % 360
-    return min(between, 360 - between)
-
-
-# Delete and inspect
-
-
 # Search
 
 
@@ -211,48 +129,6 @@ def test_rounding_takes_no_score_above_1() -> None:
         store.add_texts(map(str, range(40)))
         best = [store.similarity_search_with_score(str(angle), k=1)[0][1] for angle in range(40)]
     assert max(best) == 1.0  # FAISS gives 1.0000001 for some of these angles
-
-
-# Maximal marginal relevance
-
-
-def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int) -> list[float]:
-    """Maximal marginal relevance of Carbonell and Goldstein 1998, for angles in degrees."""
-
-    def cosine(a: float, b: float) -> float:
-        return math.cos(math.radians(a - b))
-
-    chosen: list[float] = []
-    while len(chosen) < min(k, len(angles)):
-        rest = [angle for angle in angles if angle not in chosen]
-        chosen.append(
-            max(
-                rest,
-                key=lambda angle: (
-                    lambda_mult * cosine(angle, query)
-                    - (1 - lambda_mult) * max((cosine(angle, other) for other in chosen), default=0.0)
-                ),
-            )
-            if chosen
-            else max(rest, key=lambda angle: cosine(angle, query))
-        )
-    return chosen
-
-
-@pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("k", [1, 3, 6])
-def test_mmr_equals_reference(lambda_mult: float, k: int) -> None:
-    places = [0.0, 3.0, 11.0, 40.0, 95.0, 171.0, 228.0]
-    with RagVectorStore(Angles()) as store:
-        store.add_texts(map(str, places))
-        found = texts(store.max_marginal_relevance_search("17", k=k, fetch_k=20, lambda_mult=lambda_mult))
-    assert [float(text) for text in found] == reference_mmr(17.0, places, lambda_mult, k)
-
-
-def test_mmr_of_zero_vectors_is_defined() -> None:
-    with RagVectorStore(Given([[0.0, 0.0]])) as store:
-        store.add_texts(["a"])
-        assert texts(store.max_marginal_relevance_search("a")) == ["a"]
 
 
 # Open
@@ -348,28 +224,3 @@ def test_creation_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, 
         assert texts(again.similarity_search("how to bake", k=1)) == ["bread needs flour"]
     with RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path) as opened:
         assert len(opened) == 4
-
-
-def test_embeddings_of_another_store_are_an_error(fitted: RagEmbeddings, tmp_path: Path) -> None:
-    with RagVectorStore(fitted, tmp_path) as store:
-        store.add_texts(["a"])
-    other = RagEmbeddings(device="cpu").fit(["another corpus", "of two texts"])
-    with pytest.raises(IncompatibleStoreError) as raised:
-        RagVectorStore(other, tmp_path)
-    assert fitted.fingerprint[:12] in str(raised.value)
-    assert other.fingerprint[:12] in str(raised.value)
-    with pytest.raises(IncompatibleStoreError, match=r"MiniLM.*fakes\.Angles"):
-        RagVectorStore(Angles(), tmp_path)
-
-
-def test_refit_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
-    embeddings = RagEmbeddings.from_embedder(fitted.embedder)
-    store = RagVectorStore(embeddings, tmp_path)
-    store.add_texts(["a cat", "a bank"])
-    before = fitted.fingerprint
-    embeddings.fit(["another corpus", "of two texts"])
-    assert fitted.fingerprint == before != embeddings.fingerprint
-    for use in (store.similarity_search, lambda text: store.add_texts([text])):
-        with pytest.raises(IncompatibleStoreError, match="fitted again"):
-            use("a cat")
-    assert texts(RagVectorStore(path=tmp_path).similarity_search("a cat", k=1)) == ["a cat"]

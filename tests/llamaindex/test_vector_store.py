@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,27 +116,20 @@ def conditions(*parts: Any, join: str = "and") -> MetadataFilters:
     "parts",
     [
         PAIR,
-        [*PAIR, ("n", ">", 2)],
         [("team", "!=", "a"), ("zzz", "!=", "a")],
         [("level", "==", None)],
-        [("level", "!=", None)],
         [("n", ">", 1), ("n", "<=", 3)],
-        [("n", ">=", 2.5), ("n", "<", 3)],
         [("team", "in", ["a", "draft"]), ("n", "in", [1])],
         [("team", "nin", ["a", "draft"])],
         [("tags", "any", ["y", "z"])],
         [("tags", "all", ["x", "y"])],
-        [("tags", "all", [])],
         [("tags", "any", [])],
-        [("tags", "contains", "x")],
         [("level", "contains", "c")],
         [("level", "text_match", "ublic")],
         [("level", "text_match_insensitive", "PUB")],
         [("level", "text_match_insensitive", "%_o")],
-        [("level", "text_match_insensitive", "p_b")],
         [("level", "text_match_insensitive", "*")],
         [("tags", "is_empty", None), ("team", "is_empty", None)],
-        [("n", "is_empty", None)],
         [("zzz", "is_empty", None)],
     ],
 )
@@ -237,24 +227,3 @@ async def test_embedding_that_learns_nothing(tiny_model: Path) -> None:
     assert embedding.get_text_embedding("lock") == pytest.approx(vectors[1], abs=1e-6)
     assert await embedding.aget_query_embedding("lock") == pytest.approx(vectors[1], abs=1e-6)
     assert RagembedEmbedding.from_dict(embedding.to_dict()).settings == settings
-
-
-FORKED = """
-import os, sys
-from llama_index.core.schema import TextNode
-from ragembed.llamaindex import RagembedVectorStore
-
-store = RagembedVectorStore()
-store.add([TextNode(text="tea", id_="tea", embedding=[0.1, 0.9])])
-child = os.fork()
-if child == 0:
-    sys.exit()  # runs the finalizers of the child
-assert os.waitpid(child, 0)[1] == 0
-print([node.text for node in store.get_nodes()], store.folder.exists())
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_leaves_the_temporary_folder() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False)
-    assert done.stdout == "['tea'] True\n", done.stderr

@@ -3,26 +3,20 @@
 import pytest
 
 from tests.distributed.documents import contents
-from tests.distributed.ray_fixtures import SCENARIOS, documents, run_in_namespace
+from tests.distributed.ray_fixtures import documents, results_once, run_in_namespace
 
 pytestmark = pytest.mark.slow
-__all__ = ["documents", "run_in_namespace"]
+__all__ = ["documents", "results_once", "run_in_namespace"]
 
 
 @pytest.fixture(scope="module")
-def tasks(run_in_namespace):
-    return run_in_namespace(SCENARIOS / "engine_scenarios.py", timeout=500)
+def tasks(results_once):
+    return results_once("engine_scenarios.py")
 
 
 @pytest.fixture(scope="module")
-def indexing(run_in_namespace, documents):
-    return run_in_namespace(SCENARIOS / "store_scenarios.py", documents, timeout=500)
-
-
-def test_tasks_run_on_both_nodes_at_once(tasks):
-    found = tasks["both_nodes"]
-    assert found["first"] == {"done": list(range(8)), "items": 280, "nodes": 2, "workers": 2}
-    assert found["second"]["done"] == [11]
+def indexing(results_once, documents):
+    return results_once("store_scenarios.py", documents)
 
 
 def test_an_error_in_a_task_arrives_as_itself_and_the_task_is_not_repeated(tasks):
@@ -36,12 +30,6 @@ def test_a_cluster_without_room_for_a_worker_is_an_error(tasks):
     kind, message = tasks["no_room"]
     assert kind == "WorkerLostError"
     assert "room for a worker with 3 CPUs and 0 GPUs" in message
-
-
-def test_a_task_whose_worker_is_killed_is_done_again(tasks):
-    found = tasks["a_killed_worker"]
-    assert found["done"] == list(range(6))
-    assert found["attempts"] == 2
 
 
 def test_a_task_that_kills_every_worker_ends_in_an_error_that_names_it(tasks):
@@ -62,12 +50,6 @@ def test_workers_share_a_gpu(tasks):
 def test_workers_end_with_the_run_that_is_left_or_interrupted(tasks):
     assert tasks["left_early"] == {"first": 0, "gone": True}
     assert tasks["interrupted"] == {"gone": True}
-
-
-def test_tasks_of_a_lost_node_are_done_elsewhere(tasks):
-    found = tasks["a_removed_node"]
-    assert (found["done"], found["nodes"]) == (list(range(6)), 1)
-    assert found["attempts"] == [1, 1, 1, 1, 1, 2]
 
 
 def test_without_an_address_a_node_is_started_and_ended(tasks):

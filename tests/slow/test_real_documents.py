@@ -1,7 +1,6 @@
 """Real documents and the default model: sensible questions find sensible places."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.index_run import index_files
-from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.indexing.request import IndexingRequest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON_DOC = Path(os.environ.get("RAGEMBED_PYTHON_DOC", "/usr/share/doc/python3/html"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 
@@ -44,37 +42,6 @@ def own_source(tmp_path_factory):
 )
 def test_queries_about_the_projects_own_source(own_source, question, place):
     assert any(source.endswith(place) for source in found(own_source, question))
-
-
-@pytest.fixture(scope="module")
-def python_doc(tmp_path_factory):
-    if not PYTHON_DOC.is_dir():
-        pytest.skip(f"no Python documentation at {PYTHON_DOC}: apt install python3-doc, or set RAGEMBED_PYTHON_DOC")
-    path = tmp_path_factory.mktemp("python-doc") / "store"
-    paths = tuple((PYTHON_DOC / name).resolve() for name in ("library", "faq", "howto"))
-    index_files(IndexingRequest(path, paths, IndexingOptions(include=("*.html",))))
-    with Store.open(path) as store:
-        yield store
-
-
-@pytest.mark.parametrize(
-    ("question", "place"),
-    [
-        ("delete an entire directory tree with rmtree", "library/shutil.html"),
-        pytest.param(
-            "remove a directory tree recursively",
-            "library/shutil.html",
-            marks=pytest.mark.xfail(strict=True, reason="os.removedirs and os.rmdir come before shutil.rmtree"),
-        ),
-        ("sort a list in descending order", "howto/sorting.html"),
-        ("run a child process with a timeout", "library/subprocess.html"),
-        ("parse command line arguments", "library/argparse.html"),
-        ("difference between a list and a tuple", "faq/"),
-        ("json.dumps indent", "library/json.html"),
-    ],
-)
-def test_queries_about_python(python_doc, question, place):
-    assert any(place in source for source in found(python_doc, question, 5))
 
 
 PAPERS = (
