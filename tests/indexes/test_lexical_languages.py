@@ -13,6 +13,7 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.lexical.analyzer import stemmer
+from ragembed.indexes.storage import schema
 from ragembed.indexes.verification import verify_store
 from tests.conftest import KnownEncoder, record
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.deduplication import NearDuplicates, words_of
+from ragembed.indexes.search.ranking import NearDuplicates, words_of
 
 PROSE = (
     "The writer takes the lock of the store before it adds a segment, and gives it back when the transaction is "

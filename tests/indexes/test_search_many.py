@@ -13,7 +13,7 @@ from ragembed.indexes.faiss_index import choose, index
 from ragembed.indexes.faiss_index import vectors as products
 from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.search import hybrid, pipeline
-from ragembed.indexes.storage import segments, upkeep
+from ragembed.indexes.storage import reader, segments, upkeep
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 420

@@ -5,6 +5,7 @@ import pytest
 
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store
+from ragembed.indexes.storage import reader
 from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360

@@ -28,6 +28,8 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.integrity import Part
+from ragembed.indexes.storage import schema
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 from ragembed.indexes.verification import verify_store
