@@ -55,7 +55,7 @@ def test_model_is_loaded_once_on_first_use(model, monkeypatch):
 def test_missing_package_names_the_install_command(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-.*: .*pip install .*\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"reranking needs .*pip install .*\[torch\]'"):
         CrossEncoderReranker(str(model))
 
 
