@@ -93,7 +93,6 @@ class Package:
     prompts: Mapping[str, str] = field(default_factory=dict)  # the texts before a document or query, by name
     modules: tuple[Module, ...] = ()  # after the pooling, without a final Normalize, which changes no cosine
     truncate_dim: int | None = None  # leading dimensions to keep; None keeps all
-    similarity: str | None = None  # such as "cosine" or "dot"; None if the authors state none
 
     @property
     def document_prompt(self) -> str:
@@ -136,9 +135,15 @@ def read_package(folder: Path, route: Route = "document") -> Package:
             settings = read_json(module.folder / "config.json")
             _check_input(folder, module.name, settings)
             after.append(replace(module, settings=settings))
+    stated = read_json(folder / "config_sentence_transformers.json")
+    similarity = stated.get("similarity_fn_name")
+    if similarity not in (None, "cosine") and not (after and after[-1].name == "Normalize"):
+        raise ModelError(
+            f"the model in {folder} compares vectors by {similarity!r}, and ragembed compares them by cosine: choose "
+            f"another model, or set the pooling, such as --pooling {pooling or 'mean'}, to compare by cosine anyway"
+        )
     while after and after[-1].name == "Normalize":
         after.pop()
-    stated = read_json(folder / "config_sentence_transformers.json")
     prompts = stated.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ModelError(f"the prompts of the model in {folder} are {prompts!r}: expected an object of texts by name")
@@ -147,7 +152,6 @@ def read_package(folder: Path, route: Route = "document") -> Package:
         {str(name): str(text or "") for name, text in prompts.items()},
         tuple(after),
         stated.get("truncate_dim"),
-        stated.get("similarity_fn_name"),
     )
 
 

@@ -104,6 +104,18 @@ def test_what_is_not_computed_is_refused(package: Any, pooling: str, modules: li
         embedder(folder)
 
 
+def test_model_for_dot_products_is_refused(package: Any) -> None:
+    folder = package("cls", modules=["Transformer", "Pooling"])
+    (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
+    with pytest.raises(ModelError, match=r"compares vectors by 'dot', .* by cosine: .* --pooling cls, "):
+        embedder(folder)
+    assert embedder(folder, pooling="cls").config.pooling == "cls"
+    rows = json.loads((folder / "modules.json").read_text())
+    end = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+    (folder / "modules.json").write_text(json.dumps([*rows, end]))
+    assert embedder(folder).config.pooling == "cls"  # of unit length, so that a dot product is a cosine
+
+
 def test_damaged_package_is_refused(package: Any) -> None:
     folder = package("cls_token")
     (folder / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}')
