@@ -36,8 +36,8 @@ _MAX_HEADER = 16 << 20
 def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]]:
     """Return the tensors of a safetensors file as read-only views.
 
-    Tensors of bfloat16, which NumPy does not have, are returned as copies in float32 if ``widen`` is true, otherwise
-    left out, like those of other types that NumPy does not have.
+    Tensors of bfloat16, which NumPy does not have, are returned as copies in float32 if ``widen`` is true, and those of
+    int8 as they are. Otherwise they are left out, like those of other types.
     """
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -49,10 +49,11 @@ def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]
         data = np.memmap(file, mode="r", offset=start) if size > start else np.empty(0, np.uint8)
         entries.pop("__metadata__", None)
         tensors = {name: _view(data, entry, file) for name, entry in entries.items() if entry["dtype"] in _DTYPES}
-        if widen:
-            tensors |= {
-                name: _widened(data, entry, file) for name, entry in entries.items() if entry["dtype"] == "BF16"
-            }
+        for name, entry in entries.items() if widen else ():
+            if entry["dtype"] == "BF16":
+                tensors[name] = _widened(data, entry, file)
+            elif entry["dtype"] == "I8":
+                tensors[name] = _view(data, {**entry, "dtype": "U8"}, file).view(np.int8)
         return tensors
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is not a safetensors file ({error}): get it again") from error

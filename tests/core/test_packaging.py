@@ -278,15 +278,16 @@ def test_documents_and_queries_may_have_models_of_their_own(tiny_model: Path, tm
         Embedder(EmbedderConfig(model=str(tmp_path / "model"), pooling="mean")).fit(TEXTS)
 
 
-def test_model2vec_folder(tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_model2vec_folder(tiny_model: Path, tmp_path: Path, dtype: str) -> None:
     from safetensors.numpy import save_file
 
     rng = np.random.default_rng(0)
     shutil.copy(tiny_model / "tokenizer.json", tmp_path)
     vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
-    table, mapping = rng.normal(size=(50, 16)), rng.integers(0, 50, size=len(vocabulary))
+    table, mapping = 30 * rng.normal(size=(50, 16)), rng.integers(0, 50, size=len(vocabulary))
     weights = rng.uniform(0.1, 1.0, size=len(vocabulary))
-    arrays = {"embeddings": table.astype(np.float16), "mapping": mapping, "weights": weights.astype(np.float32)}
+    arrays = {"embeddings": table.astype(dtype), "mapping": mapping, "weights": weights.astype(np.float32)}
     save_file(arrays, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
     mine = Embedder(EmbedderConfig(model=str(tmp_path))).fit(TEXTS)
