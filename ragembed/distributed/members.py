@@ -400,7 +400,8 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``. Each new store, of which there are at
+    most ``n``, gets a part.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)
@@ -410,7 +411,7 @@ def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     cuts = np.searchsorted(ends - weights / 2, np.cumsum(room)[:-1]).tolist()
     if not present.any():
         for i in range(len(cuts)):
-            cuts[i] = min(max(cuts[i], i + 1), len(sizes) - (len(cuts) - i))
+            cuts[i] = min(max(cuts[i], cuts[i - 1] + 1 if i else 1), len(sizes) - (len(cuts) - i))
     return np.searchsorted(np.array(cuts, dtype=np.int64), np.arange(len(sizes)), side="right")
 
 

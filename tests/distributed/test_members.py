@@ -305,3 +305,8 @@ def test_files_are_divided_evenly(loads):
             assert grew.max() - filled.min() <= 2 * 9
         if not any(loads):
             assert set(owners.tolist()) == set(range(len(loads)))
+
+
+@pytest.mark.parametrize("sizes", [[100, 1, 1, 1, 1], [1, 1, 1, 1, 100], [1, 1, 1, 1, 100, 1, 1]])
+def test_each_new_store_gets_a_file_beside_a_large_one(sizes):
+    assert set(divide(np.array(sizes), [0] * 4).tolist()) == {0, 1, 2, 3}

@@ -135,7 +135,7 @@ def alter_cell(path: Path, draw: np.random.Generator) -> str:
         table = tables[draw.integers(len(tables))]
         columns = connection.execute(f"PRAGMA table_info ({table})").fetchall()
         name = columns[draw.integers(len(columns))][1]
-        key = "rowid" if table not in ("meta", "boilerplate", "run_records", "skipped") else columns[0][1]
+        key = next(name for _, name, *_, place in columns if place == 1)
         keys = [row[0] for row in connection.execute(f"SELECT {key} FROM {table}")]
         where = keys[draw.integers(len(keys))]
     value = _VALUES[draw.integers(len(_VALUES))]
@@ -221,7 +221,7 @@ def alter_file(path: Path, draw: np.random.Generator) -> str:
         ("UPDATE meta SET value = replace(value, ?, ?)", (before, after)),
         ("UPDATE segments SET raw_sha256 = replace(raw_sha256, ?, ?)", (before, after)),
         ("UPDATE segments SET index_sha256 = replace(index_sha256, ?, ?)", (before, after)),
-        ("UPDATE postings SET sha256 = replace(sha256, ?, ?)", (before, after)),
+        ("UPDATE derived SET sha256 = replace(sha256, ?, ?)", (before, after)),
     )
     if file.name == "state.safetensors":
         config = file.with_name("config.json")
