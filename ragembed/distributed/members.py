@@ -400,8 +400,8 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``. Each new store, of which there are at
-    most ``n``, gets a part.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``. Of at most ``n`` new stores, each
+    gets a part.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)
