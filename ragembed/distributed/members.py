@@ -400,8 +400,9 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``. Of at most ``n`` new stores, each
-    gets a part.
+    ``sizes``, shape ``(n,)``, are the numbers of chunks of the parts, and ``loads`` those that each store has already.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``. If no store has chunks, each gets a
+    part.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)
