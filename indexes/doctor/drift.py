@@ -42,21 +42,10 @@ TEXTS, SEARCHED = 10_000, 20_000
 """Maximum number of texts for counting tokens, and of vectors for comparing searches; larger stores are sampled."""
 PARTS, FEW = 9, 5_000
 """Number of random parts to measure the effect of chance, for up to 5,000 vectors; above, one part is enough."""
-QUERIES, NEAREST, SHIFTS = 256, 10, 10
-"""Number of pseudo-queries, of results to compare for each, and of tokens to list."""
+QUERIES, NEAREST = 256, 10
+"""Number of pseudo-queries, and of results to compare for each."""
 
-_LEAST_TEXTS, _LEAST_SHARE = 5, 0.005
-"""A token's idf is compared if at least this many texts, and this share of the texts, contain it on either side."""
 _BLOCK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class IdfShift:
-    """A token and its idf, ``ln((N + 1) / (df + 1))``, in the texts of the fit and in the current texts."""
-
-    token: str
-    fitted: float
-    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +65,17 @@ class DriftReport:
         Number of vectors that chunks use.
     added, removed : int or None
         Number of vectors that were added and removed since the post-processors were fitted; None if unknown.
-    texts : int
-        Number of texts for counting tokens: all texts, or a sample.
     unseen : float or None
         Share of (text, distinct token) pairs, from 0 to 1, whose token occurs in no text of the token weights' fit.
-    movers : tuple of IdfShift
-        The tokens whose idf changed most, largest change first.
     weight_shift : float or None
         Mean share of a text's weight, from 0 to 1, that token weights fitted now would move to other tokens of the
         text; None if the weights are not fitted on the store, or the store has too few texts.
     overlap : float or None
         Share of the ten nearest vectors, from 0 to 1, that a search finds both now and after a refit, averaged over
-        ``queries`` pseudo-queries; None if nothing can be fitted.
+        pseudo-queries; None if nothing can be fitted.
     chance : float
         The overlap that the same amount of change gives by chance in a corpus that stays of the same kind: the lowest
         overlap of a refit with fits on random parts of the vectors.
-    queries, searched : int
-        Number of pseudo-queries, and of vectors that were searched, for the overlap.
 
     Examples
     --------
@@ -109,14 +92,10 @@ class DriftReport:
     vectors: int
     added: int | None = None
     removed: int | None = None
-    texts: int = 0
     unseen: float | None = None
-    movers: tuple[IdfShift, ...] = ()
     weight_shift: float | None = None
     overlap: float | None = None
     chance: float = 1.0
-    queries: int = 0
-    searched: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values.
@@ -124,7 +103,7 @@ class DriftReport:
         Returns
         -------
         dict
-            The fields of the report, with an object for each of ``movers``.
+            The fields of the report.
         """
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
@@ -250,9 +229,7 @@ class _DriftMeasurement:
         if config.fits_weights and self._vectors >= fitting.MIN_FIT and before is not None and after is not None:
             shift = weight_shift(ids, before, after, weights.share)
         return {
-            "texts": len(ids),
             "unseen": unseen_share(fitted, now, special),
-            "movers": idf_shifts(fitted, now, tokenizer.vocabulary(), special, SHIFTS),
             "weight_shift": shift,
         }
 
@@ -286,8 +263,6 @@ class _DriftMeasurement:
         return {
             "overlap": overlap(was, now),
             "chance": min((overlap(part, now) for part in by_chance), default=1.0),
-            "queries": len(queries),
-            "searched": len(searched),
         }
 
     def _refitted(self, raw: Floats, known: PseudoQueries | None) -> Embedder | None:
@@ -344,23 +319,6 @@ def unseen_share(fitted: TokenStatistics, now: TokenStatistics, special: Sequenc
     pairs = now.document_frequency.copy()
     pairs[list(special)] = 0
     return int(pairs[fitted.document_frequency == 0].sum()) / max(int(pairs.sum()), 1)
-
-
-def idf_shifts(
-    fitted: TokenStatistics, now: TokenStatistics, tokens: Sequence[str], special: Sequence[int], count: int
-) -> tuple[IdfShift, ...]:
-    """Return the ``count`` tokens whose idf changed most, largest change first, ties by id; ``special`` do not count.
-
-    A token counts if at least 5 texts and at least 0.5 % of the texts contain it on either side.
-    """
-    before, after = (np.log((side.texts + 1) / (side.document_frequency + 1)) for side in (fitted, now))
-    frequent = np.zeros(len(tokens), dtype=bool)
-    for side in (fitted, now):
-        frequent |= side.document_frequency >= max(_LEAST_TEXTS, _LEAST_SHARE * side.texts)
-    frequent[list(special)] = False
-    moved = np.where(frequent, np.abs(after - before), 0.0)
-    order = np.argsort(-moved, kind="stable")[:count].tolist()
-    return tuple(IdfShift(tokens[i], float(before[i]), float(after[i])) for i in order if moved[i] > 0)
 
 
 def weight_shift(texts: Iterable[Integers], fitted: Floats, now: Floats, share: float) -> float:

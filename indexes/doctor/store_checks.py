@@ -134,10 +134,6 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
-    read = [(report.texts, "text"), (report.searched, "vector")]
-    parts = [f"{some:,} of {counted(report.vectors, noun)}" for some, noun in read if 0 < some < report.vectors]
-    if parts:
-        exam.notes.append(f"drift was measured on {' and '.join(parts)}")
     reasons = report.reasons or tuple(fitting.warn_if_outgrown(exam.store))
     if report.verdict == "refit":
         yield Finding(

@@ -438,19 +438,11 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
         rows.append(
             ("Results that a refit would keep", f"{drift.overlap:.1%} of 10 ({drift.chance:.1%} by chance alone)")
         )
-    movers = [(mover.token, f"{mover.fitted:.1f}", f"{mover.now:.1f}") for mover in drift.movers]
     yield section(
         "drift",
         "Drift",
         element("p", verdict, " ", "; ".join(drift.reasons)),
-        element(
-            "div",
-            data_table("Drift", ("", ""), rows, "Corpus of the fit, compared with the corpus now"),
-            data_table("Idf", ("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most")
-            if movers
-            else None,
-            class_="parts",
-        ),
+        data_table("Drift", ("", ""), rows, "Corpus of the fit, compared with the corpus now"),
         *(element("p", note, class_="note") for note in drift.notes),
     )
 

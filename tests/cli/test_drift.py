@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragembed.indexes.doctor.drift import DriftReport, IdfShift
+from ragembed.indexes.doctor.drift import DriftReport
 
 REPORT = DriftReport(
     verdict="keep",
@@ -14,14 +14,10 @@ REPORT = DriftReport(
     vectors=1200,
     added=200,
     removed=3,
-    texts=1200,
     unseen=0.125,
-    movers=(IdfShift("wing", 6.2, 2.1), IdfShift("lock", 1.0, 1.5)),
     weight_shift=0.031,
     overlap=0.912,
     chance=0.97,
-    queries=256,
-    searched=1200,
 )
 
 
@@ -40,18 +36,14 @@ def test_drift_report_as_text(indexed, cli, reported):
         "verdict",
         "vectors",
         "unseen tokens",
-        "idf movers",
         "token weights",
         "overlap@10",
     ]
     text = "\n".join(lines)
     assert "keep: nothing to do" in text
     assert "1,200; 200 added and 3 removed since the fit" in text
-    assert "12.5% of the tokens of 1,200 texts are new since the fit" in text
-    assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
-    assert (
-        "0.912 with the results after a refit (0.970 expected by chance), 256 pseudo-queries in 1,200 vectors" in text
-    )
+    assert "12.5% of the tokens of the texts are new since the fit" in text
+    assert "0.912 with the results after a refit (0.970 expected by chance)" in text
 
 
 @pytest.mark.parametrize(
@@ -65,7 +57,6 @@ def test_drift_exit_status(indexed, cli, reported, verdict, exit_code, todo):
     for output in ("json", "jsonl"):
         found = json.loads(cli("status", "--drift", "--format", output, exit_code=exit_code).stdout)
         assert (found["verdict"], found["schema_version"]) == (verdict, 1)
-        assert found["movers"][0] == {"token": "wing", "fitted": 6.2, "now": 2.1}
 
 
 def test_two_reports_are_an_error(indexed, cli):

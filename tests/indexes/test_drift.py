@@ -1,6 +1,5 @@
 """The drift of unchanged and changed stores, and its measures. Measuring drift does not change the store."""
 
-import math
 import random
 import shutil
 import stat
@@ -15,7 +14,6 @@ from ragembed.indexes import Store
 from ragembed.indexes.doctor import drift
 from ragembed.indexes.doctor.drift import (
     chance_size,
-    idf_shifts,
     judge,
     overlap,
     unseen_share,
@@ -73,9 +71,9 @@ def store(template, tmp_path):
 def test_new_fit_has_no_drift(store, encoded):
     report = drift_of(store)
     assert (report.verdict, report.reasons, report.notes) == ("keep", (), ())
-    assert (report.vectors, report.added, report.removed, report.texts) == (80, 0, 0, 80)
-    assert (report.overlap, report.chance, report.queries, report.searched) == (1.0, 1.0, 80, 80)
-    assert (report.weight_shift, report.movers, report.unseen) == (0.0, (), 0)
+    assert (report.vectors, report.added, report.removed) == (80, 0, 0)
+    assert (report.overlap, report.chance) == (1.0, 1.0)
+    assert (report.weight_shift, report.unseen) == (0.0, 0)
     assert encoded == []  # all pseudo-queries are known
 
 
@@ -85,9 +83,6 @@ def test_other_texts_cause_drift(store, encoded):
     report = drift_of(store)
     assert (report.vectors, report.added, report.removed) == (160, 80, 0)
     assert report.unseen == pytest.approx(0.5, abs=0.1)
-    assert {mover.token for mover in report.movers} <= set(FLIGHT)
-    assert all(mover.now < mover.fitted for mover in report.movers)
-    assert len(report.movers) == drift.SHIFTS
     assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
     assert 0 < len(encoded) <= 80  # the new pseudo-queries, and no document
@@ -146,7 +141,6 @@ def test_overlap_equals_the_overlap_with_a_refitted_store(store):
     now = drift_of(store)
     assert (now.overlap, now.added, now.removed) == (1.0, 0, 0)
     assert now.weight_shift == pytest.approx(report.weight_shift)  # a refit does not change token weights
-    assert now.movers == report.movers
 
 
 def test_large_stores_are_sampled(store, monkeypatch):
@@ -155,7 +149,7 @@ def test_large_stores_are_sampled(store, monkeypatch):
     monkeypatch.setattr(drift, "QUERIES", 7)
     add(store, texts(FLIGHT, 80, 2))
     report = drift_of(store)
-    assert (report.vectors, report.texts, report.searched, report.queries) == (160, 40, 40, 7)
+    assert report.vectors == 160
     assert report.unseen == pytest.approx(0.5, abs=0.1)
     assert drift_of(store) == report
 
@@ -241,8 +235,6 @@ def test_vectors_of_another_program_raise(tmp_path):
 
 # Measures, compared with values computed by hand
 
-TOKENS = ["[CLS]", "[UNK]", "wing", "flow", "##s", "heat"]
-
 
 def statistics(texts, frequency):
     frequency = np.array(frequency, dtype=np.int64)
@@ -253,16 +245,6 @@ def test_share_of_unseen_tokens():
     fitted, now = statistics(10, [10, 1, 8, 1, 2, 0]), statistics(4, [4, 1, 2, 0, 1, 4])
     assert unseen_share(fitted, now, special=[0]) == pytest.approx(4 / 8)  # heat is in four of the eight pairs
     assert unseen_share(fitted, statistics(0, [0] * 6), special=[0]) == 0
-
-
-def test_largest_idf_shifts_come_first():
-    fitted = statistics(100, [100, 0, 50, 10, 4, 0])
-    now = statistics(100, [100, 0, 50, 40, 4, 30])
-    heat, flow = idf_shifts(fitted, now, TOKENS, special=[0], count=5)
-    assert (heat.token, flow.token) == ("heat", "flow")  # the idf of wing is unchanged, ##s is rare
-    assert (heat.fitted, heat.now) == (pytest.approx(math.log(101)), pytest.approx(math.log(101 / 31)))
-    assert flow.fitted - flow.now == pytest.approx(math.log(41 / 11))
-    assert idf_shifts(fitted, now, TOKENS, special=[0], count=1) == (heat,)
 
 
 def test_weight_shift():
