@@ -258,7 +258,6 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 
 _META: Mapping[str, Callable[[Any], bool]] = {
-    "boilerplate": lambda value: isinstance(value, dict),
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),

@@ -33,8 +33,7 @@ from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.searchable import Searchable, retried
 from ragembed.indexes.search.snapshot import FileState, states_of_files
-from ragembed.indexes.storage import boilerplate_store, catalog, derived, run_records
-from ragembed.indexes.storage.boilerplate_store import BoilerplateLine
+from ragembed.indexes.storage import catalog, derived, run_records
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.folders import require_place
@@ -297,7 +296,7 @@ class Store(Searchable):
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that the vector of each chunk was made from, in order of insertion.
 
-        It is the title and headings, followed by the text without boilerplate.
+        It is the title and headings, followed by the searched text.
         """
         with self.reader.views() as [view]:
             yield from catalog.embedded_texts(view.connection)
@@ -348,10 +347,6 @@ class Store(Searchable):
         names = None if paths is None else set(paths)
         with self.snapshot() as snapshot:
             return states_of_files(snapshot.stores[0], names, read=False)
-
-    def boilerplate(self) -> list[BoilerplateLine]:
-        """Return the lines that many files repeat, most repeated first. Search ignores these lines."""
-        return self.read_database(boilerplate_store.stored)
 
     @property
     def being_written(self) -> bool:
@@ -429,7 +424,6 @@ class Store(Searchable):
                 "files": catalog.count(connection, "sources"),
                 "skipped": catalog.skipped(connection),
                 "chunks": catalog.count(connection, "chunks"),
-                "boilerplate": boilerplate_store.status(connection),
                 "vectors": catalog.count(connection, "vectors"),
                 "unused_vectors": catalog.count(connection, "tombstones"),
                 "dim": snapshot.dim(),

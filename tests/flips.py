@@ -116,5 +116,5 @@ def _everything(path: Path, embedder: VectorEncoder) -> object:
         ]
         status = {key: value for key, value in store.status().items() if key not in ("path", "bytes")}
         wanted = store.read_database(catalog.wanted_chain)
-        records = store.all_run_records(), store.boilerplate(), store.last_request(), wanted
+        records = store.all_run_records(), store.last_request(), wanted
         return list(store.chunks()), store.sources(), hits, status, records

@@ -77,7 +77,7 @@ def command(
     ragembed doctor --integrity
     ragembed doctor --repair
 
-    Looks for damage, changed and unreadable files, drift, texts in other languages than the model's, boilerplate,
+    Looks for damage, changed and unreadable files, drift, texts in other languages than the model's,
     duplicates, cut tables and code, an index that misses its recall, missing extras and versions that do not match.
     Prints the findings with the greatest effect first, each with the command that fixes it. Nothing is changed, and
     another process may write meanwhile. Of large stores, some checks read a sample and say so.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
 
 UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
-    *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
+    *("text_columns", "title_column", "overlap", "max_memory", "max_latency_ms"),
     *("min_recall", "num_gpus", "poll"),
 }
 """Parameters that ``--help`` only names, because a file can set them."""

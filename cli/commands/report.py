@@ -56,7 +56,7 @@ def command(
     ragembed report --out corpus.html --query "how are stores locked?"
 
     The file opens in a browser without a network. It shows the files and chunks of the store, a map of all chunks,
-    clusters with their words, near-duplicates and boilerplate, token weights, drift, and the index. The file contains
+    clusters with their words, near-duplicates, token weights, drift, and the index. The file contains
     texts of the documents: share it only with people who may read them. Needs the extra papers.
     """
     from ragembed.reports.page import check_output, read_queries, read_results, write_page

@@ -13,7 +13,6 @@ from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
 from ragembed.cli.project import (
     NEVER_SET,
-    choose_store,
     choose_store_with_origin,
     chosen_collections,
     collections_files,
@@ -143,11 +142,6 @@ _EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
 @each_in_option
 @click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
 @click.option(
-    "--boilerplate",
-    is_flag=True,
-    help="List the lines that are treated as boilerplate, with the number of files that contain each.",
-)
-@click.option(
     "--drift", is_flag=True, help="Measure how much the documents have changed since the fit, and recommend what to do."
 )
 @click.option(
@@ -165,7 +159,6 @@ def command(
     store: Path | None,
     collections: str | None,
     skipped: bool,
-    boilerplate: bool,
     drift: bool,
     settings: str | None,
     output: str,
@@ -178,8 +171,8 @@ def command(
     ragembed status --settings
 
     Prints the numbers of files, chunks and vectors, the model, the embedder settings and the index. --skipped,
-    --boilerplate, --drift and --settings each print another report instead. With --in, --drift measures stores with the
-    same embedder as one.
+    --drift and --settings each print another report instead. With --in, --drift measures stores with the same embedder
+    as one.
 
     --settings prints the store, the collection that is searched, and each option of ragembed index and ragembed query.
     A value comes from the first of these places that has it: the command line, the environment, ragembed.toml in this
@@ -189,23 +182,12 @@ def command(
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
     """
-    if sum((drift, skipped, boilerplate, settings is not None)) > 1:
-        raise click.UsageError(
-            "got more than one of --drift, --boilerplate, --settings and --skipped: give one of them"
-        )
+    if sum((drift, skipped, settings is not None)) > 1:
+        raise click.UsageError("got more than one of --drift, --settings and --skipped: give one of them")
     if settings is not None:
         if collections is not None:
             raise click.UsageError("--settings shows the settings of this folder: leave out --in")
         print_settings(context, store, output, only_set=settings == "set")
-        return
-    if boilerplate:
-        if collections is not None:
-            raise click.UsageError("--boilerplate shows one store: name it with --store")
-        with Store.open(choose_store(store)) as opened:
-            lines = opened.boilerplate()
-        if not print_records({"boilerplate": [line._asdict() for line in lines]}, "boilerplate", output):
-            for line in lines:
-                say(f"{line.files:>7,} {line.kind:<9} {line.line}")
         return
     if not drift:
         report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped))
@@ -265,12 +247,6 @@ def _contents(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         changed = counted(stale["changed"], "file")
         yield "stale", f"{changed} changed, {stale['deleted']:,} deleted since they were indexed; run ragembed index"
     yield "chunks", f"{status['chunks']:,}"
-    repeated = status["boilerplate"]
-    if repeated["lines"]:
-        count = repeated["chunks_of_nothing_else"]
-        only = f"; {counted(count, 'chunk')} with nothing else" if count else ""
-        found = f"{counted(repeated['lines'], 'line')}, not searched in {counted(repeated['chunks'], 'chunk')}"
-        yield "boilerplate", found + only
     yield "vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"
     index = status["index"]
     kinds = sorted({segment["kind"] for segment in status["segments"]})

@@ -25,7 +25,6 @@ CHECKS: Mapping[str, Callable[[Examination], Iterator[Finding]]] = {
     "files": file_checks.check_files,
     "skipped": file_checks.check_skipped,
     "duplicate files": file_checks.check_duplicate_files,
-    "boilerplate": file_checks.check_boilerplate,
     "code": file_checks.check_code_extra,
     "language": text_checks.check_language,
     "words": text_checks.check_words,

@@ -1,4 +1,4 @@
-"""Checks of the files that a store was made from: changed, missing, skipped and duplicate files, and boilerplate."""
+"""Checks of the files that a store was made from: changed, missing, skipped and duplicate files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Find
 from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.boilerplate_store import KEEP, files_with_repeated_lines
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord
 from ragembed.printable import counted
@@ -218,23 +217,6 @@ def check_duplicate_files(exam: Examination) -> Iterator[Finding]:
             len(copies),
             len(copies) / len(exam.sources),
             examples([f"{_shown(exam, copy)} is a copy of {_shown(exam, name)}" for copy, name in copies]),
-        )
-
-
-def check_boilerplate(exam: Examination) -> Iterator[Finding]:
-    """Find lines that many files repeat and that are searched."""
-    if exam.options is None or exam.options.boilerplate != KEEP:
-        return
-    lines, files = files_with_repeated_lines(exam.connection)
-    if files:
-        yield Finding(
-            "boilerplate",
-            "problem",
-            f"{counted(lines, 'line')} that many files repeat {'is' if lines == 1 else 'are'} searched",
-            "Queries find licences, menus and footers instead of contents. The command leaves such lines out of "
-            "search; results still show them.",
-            exam.commands.run("index", "--boilerplate", "strip"),
-            *_about(exam, files),
         )
 
 

@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ragembed.corpus import blocks, grouped
-from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.embedder import Embedder
@@ -39,7 +38,6 @@ from ragembed.indexes.indexing.request import (
 from ragembed.indexes.indexing.scan import ChunkedFiles, Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
@@ -116,33 +114,25 @@ def write_files(
     writer: StoreWriter,
     files: ChunkedFiles,
     scan: Scan,
-    plan: StrippingPlan,
     progress: Progress,
     written: Mapping[str, SourceRecord] = MappingProxyType({}),
 ) -> tuple[int, tuple[str, ...]]:
-    """Commit the words of ``files``, and the other changes of ``scan`` and ``plan``; then encode what has no vector.
+    """Commit the words of ``files``, and the other changes of ``scan``; then encode what has no vector.
 
     Batches of files that are ``written`` already, by name, are left out. Return the number of texts that the model
     encoded, also of an interrupted run before, and PyTorch's names of the devices that did.
     """
-    if files.lines or plan.again:
+    if files.chunks:
         writer.set_meta({"unfinished": True})
-    writer.keep_lines(plan.uncounted)
     progress.start("reading words", "chunks", files.chunks)
-    stripped = ((source, strip_all(plan.stripper, source, chunks)) for source, chunks in files)
-    for batch in grouped(stripped, lambda file: len(file[1]), BATCH):
+    for batch in grouped(files, lambda file: len(file[1]), BATCH):
         if not all(written.get(source.path) == source for source, _ in batch):
-            _commit_words(writer, files, batch)
+            _commit_words(writer, batch)
         progress.advance(sum(len(chunks) for _, chunks in batch))
     # Remove files last: a moved file is searchable at any moment.
     writer.commit(removed_sources=scan.removed)
     writer.touch_sources(scan.touched)
     writer.set_skipped(scan.skipped, scan.roots)
-    changed = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)
-    for group in grouped(changed, len, BATCH):
-        writer.search_by([record for records in group for record in records])
-    if (lines := plan.lines()) != plan.before:
-        writer.keep_boilerplate(lines)
     progress.finish()
     writer.refresh_postings(progress)
     encoder = RunEncoder(store.embedder)
@@ -151,16 +141,13 @@ def write_files(
     return encoded, encoder.devices if encoded else ()
 
 
-def _commit_words(
-    writer: StoreWriter, files: ChunkedFiles, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]
-) -> None:
+def _commit_words(writer: StoreWriter, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]) -> None:
     records = [
         ChunkRecord(chunk_id, chunk, source.path)
         for source, chunks in batch
         for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
     ]
-    lines = {source.path: files.lines[source.path][1] for source, _ in batch}
-    writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
+    writer.commit(chunks=records, sources=[source for source, _ in batch])
 
 
 class RunEncoder:
@@ -197,11 +184,10 @@ class RunEncoder:
             give_back()
 
 
-def finish_files(writer: StoreWriter, boilerplate: str) -> None:
-    """Record that all files are written, with the treatment of ``boilerplate``, and merge the segments."""
-    done = writer.done_stripping(boilerplate)
-    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-        writer.set_meta({"unfinished": False, "boilerplate": done})
+def finish_files(writer: StoreWriter) -> None:
+    """Record that all files are written, and merge the segments."""
+    if writer.meta("unfinished"):
+        writer.set_meta({"unfinished": False})
     writer.merge()
 
 
@@ -348,7 +334,7 @@ def index_files(
         require_place(request.store)
         require_writable(request.store)
         scan = run.scan(embedder, {}, spool)
-        run.require_files(embedder, len(spool.lines), scan)
+        run.require_files(embedder, spool.chunks, scan)
         _fit_extractor(run, embedder, spool)
         store = stack.enter_context(_created(run, embedder, wait_seconds))
         return _write(run, store, spool, scan, is_new=True)
@@ -356,11 +342,11 @@ def index_files(
 
 def _fit_extractor(run: IndexRun, embedder: Embedder, spool: Spool) -> None:
     """Fit the token weights and static vectors of a new store on its whole corpus, in one pass over the spool."""
-    stripper, progress = run.stripper(spool.lines), run.progress
+    progress = run.progress
 
     def texts() -> Iterator[str]:
-        for source, chunks in spool:
-            yield from (chunk.embedded_text for chunk in strip_all(stripper, source, chunks))
+        for _, chunks in spool:
+            yield from (chunk.embedded_text for chunk in chunks)
             progress.advance(len(chunks))
 
     progress.start("fitting", "chunks", spool.chunks)
@@ -385,15 +371,14 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: boo
     options, progress = run.options, run.progress
     before = store.index_choice(), store.index_check()
     with store.writer(locked=True) as writer:
-        plan = writer.plan_stripping(spool.lines, scan.removed, options.boilerplate)
         former = writer.meta("indexing")
         if (record := next_request(former, scan.roots, scan.gone, options)) != former:
             writer.set_meta({"indexing": record})
-        encoded, devices = write_files(store, writer, spool, scan, plan, progress)
+        encoded, devices = write_files(store, writer, spool, scan, progress)
         fit, warnings = fitting.fit_if_needed([(store, writer)], progress)
         if fit is not None:
             fit.adopt(writer, progress)
-        finish_files(writer, options.boilerplate)
+        finish_files(writer)
         warnings += fitting.finish_store(store, writer, progress, index=run.request.index)
         writer.compact(progress)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
@@ -448,15 +433,11 @@ class IndexRun:
         check_scan(scan, request, self.options.include)
         return scan
 
-    def require_files(self, embedder: Embedder, files: int, scan: Scan) -> None:
+    def require_files(self, embedder: Embedder, chunks: int, scan: Scan) -> None:
         """Raise :class:`ConfigError` if a new store would get no file; ``scan`` gets notes on the model."""
-        if not files:
+        if not chunks:
             raise ConfigError(nothing_to_read(self.paths, scan))
         scan.warnings += fitting.notes_on_model(embedder)
-
-    def stripper(self, lines: Mapping[str, tuple[str, LineKeys]]) -> Stripper:
-        """Return the stripper of a new store with the given lines of its files."""
-        return Stripper(found_in(lines) if self.options.boilerplate == STRIP else {})
 
     def preview(self, opened: Sequence[Store]) -> IndexingReport:
         """Report what the run would change and encode in the stores, without changing them.
@@ -468,11 +449,10 @@ class IndexRun:
             scan = self.scan(embedder, dict(chain.from_iterable(store.sources().items() for store in opened)), spool)
             if not opened:
                 scan.warnings += fitting.notes_on_model(embedder)
-            stripper = Stripper({}) if opened else self.stripper(spool.lines)
             framing = embedder.max_tokens - embedder.text_tokens
             counted: set[bytes] = set()
             tokens: list[int] = []
-            coming = (chunk.embedded_text for source, chunks in spool for chunk in strip_all(stripper, source, chunks))
+            coming = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
             waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
             for batch in blocks(chain(coming, waiting), BATCH):
                 texts = {text_hash(text): text for text in batch}

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragembed.config.fields import documented, one_of, setting
+from ragembed.config.fields import documented, setting
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
 from ragembed.documents.chunking import ChunkingConfig
@@ -19,7 +19,6 @@ from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.storage.boilerplate_store import MODES, STRIP
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
 
@@ -36,16 +35,11 @@ class IndexingOptions:
     ----------
     {settings}
 
-    Raises
-    ------
-    ConfigError
-        If ``boilerplate`` is another value.
-
     Examples
     --------
     >>> from ragembed.indexes import IndexingOptions
-    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).boilerplate
-    'strip'
+    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).overlap
+    0
     """
 
     exclude: tuple[str, ...] = setting(
@@ -96,17 +90,6 @@ class IndexingOptions:
         least=0,
         default="0",
     )
-    boilerplate: str = setting(
-        STRIP,
-        "Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).",
-        "--boilerplate",
-        choices=MODES,
-        default=STRIP,
-        page="../how-to/handle-boilerplate.md",
-    )
-
-    def __post_init__(self) -> None:
-        one_of("boilerplate", self.boilerplate, MODES)
 
     def discovery(self) -> DiscoveryOptions:
         """Return the options that decide which files are read."""

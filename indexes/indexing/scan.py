@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents import chunking
-from ragembed.documents.boilerplate import LineKeys
 from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
 from ragembed.documents.cutting import batches
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import Chunk, ParsedDocument
+from ragembed.documents.normalisation import normalised_file
 from ragembed.documents.places import Place, RemotePath, exists
 from ragembed.documents.readers import only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
@@ -29,7 +29,6 @@ from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import is_installed
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
-from ragembed.indexes.storage.boilerplate_store import lines_of
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import SourceRecord, storable_time
 from ragembed.progress import Progress
@@ -165,14 +164,10 @@ def nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
 
 
 class ChunkedFiles(ABC):
-    """Chunked files to write into a store, in the order of the scan, with the number of their ``chunks``.
-
-    ``lines`` has the hash of the content and the keys of the lines of each file, by name.
-    """
+    """Chunked files to write into a store, in the order of the scan, with the number of their ``chunks``."""
 
     def __init__(self) -> None:
         self.chunks = 0
-        self.lines: dict[str, tuple[str, LineKeys]] = {}
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -190,12 +185,11 @@ class Spool(ChunkedFiles):
 
     def append(self, source: SourceRecord, chunks: Sequence[Chunk]) -> None:
         """Append a file and its chunks."""
-        self.append_line(source, spool_line(source, chunks), lines_of(source.path, chunks), len(chunks))
+        self.append_line(spool_line(source, chunks), len(chunks))
 
-    def append_line(self, source: SourceRecord, line: str, keys: LineKeys, chunks: int) -> None:
+    def append_line(self, line: str, chunks: int) -> None:
         """Append a file whose chunks are serialised in ``line``."""
         self._file.write(line)
-        self.lines[source.path] = source.sha256, keys
         self.chunks += chunks
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -337,9 +331,9 @@ class Scanner:
                 chunks = list(chain.from_iterable(parts))
                 if not chunks:
                     raise DocumentError("contains no text")
-                entry = spool_line(file.source, chunks), lines_of(name, chunks), len(chunks)
+                entry = spool_line(file.source, normalised_file(chunks)), len(chunks)
             if entry is not None:  # A full disk ends the run.
-                spool.append_line(file.source, *entry)
+                spool.append_line(*entry)
                 result.kept.add(name)
                 (result.added if name not in self._known else result.changed).append(name)
 

@@ -86,17 +86,13 @@ def search(
     expression: str,
     limit: int,
     admits: Admits | None = None,
-    most_left_out: int | None = 0,
 ) -> tuple[Keys, Doubles]:
-    """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last.
-
-    ``most_left_out`` is the maximum number of chunks that are not admitted, or None if it is unknown.
-    """
+    """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last."""
     if limit == 0:
         return _arrays([])
     found = connection.execute(
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
-        (expression, -1 if most_left_out is None else limit + MOST_TIES + most_left_out),
+        (expression, limit + MOST_TIES if admits is None else -1),
     )
     best: list[tuple[int, float]] = []
     while block := found.fetchmany(_BLOCK):

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ragembed.contributions import Contributions, TextParts, contributions
-from ragembed.documents.normalisation import LineForms, line_forms, normalise
+from ragembed.documents.normalisation import line_forms, normalise
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
@@ -19,7 +19,7 @@ from ragembed.indexes.search.pipeline import MODES, Mode, query_expression, run_
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import RelevanceParts
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.types import ChunkRecord, Hit, Keys
+from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles
 
@@ -95,7 +95,7 @@ class Explanation:
     def text_start(self) -> int | None:
         """Offset of the chunk's own text in the embedded text, after title and headings.
 
-        None if the embedded text differs: boilerplate was removed, or the text was normalised.
+        None if the embedded text differs, because it was normalised.
         """
         return None if self.hit.chunk.searched else len(self.hit.chunk.embedded_text) - len(self.hit.chunk.text)
 
@@ -103,7 +103,7 @@ class Explanation:
     def origins(self) -> list[tuple[int, int] | None]:
         """Start and end in the chunk's text of the origin of each character of the embedded text.
 
-        It is None for title and headings, and for lines that match several lines of the text.
+        It is None for title and headings, and for text that a program gave to be searched instead.
         """
         chunk = self.hit.chunk
         part = chunk.searched or chunk.text
@@ -375,24 +375,14 @@ def _note(hit: Hit, score: float, note: str | None = None) -> str | None:
 
 
 def _origins_in(part: str, text: str) -> list[tuple[int, int] | None]:
-    """Return start and end in ``text`` of each character of ``part``, None in lines that match several lines.
-
-    ``part`` is ``text``, normalised or not, without some of its lines. If it is not, all are None.
-    """
+    """Return start and end in ``text`` of each character of ``part``, its normalised form; None in other lines."""
     lines, forms = part.split("\n"), line_forms(text)
-    first = _in_turn(lines, forms)
-    last = [len(forms) - 1 - at for at in _in_turn(lines[::-1], forms[::-1])[::-1]]
+    if len(lines) != len(forms):
+        return [None] * len(part)
     found: list[tuple[int, int] | None] = []
-    for line, at, latest in zip(lines, first, last, strict=True):
-        found += forms[at][line] if at == latest and -1 not in first else [None] * len(line)
-        found.append(None)
+    for line, of_line in zip(lines, forms, strict=True):
+        found += [*of_line.get(line, [None] * len(line)), None]
     return found[:-1]
-
-
-def _in_turn(lines: Sequence[str], among: Sequence[LineForms]) -> list[int]:
-    """Return for each line its first position in ``among`` after that of the line before, or -1."""
-    rest = iter(enumerate(among))
-    return [next((at for at, forms in rest if line in forms), -1) for line in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,14 +473,7 @@ def why_not(
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    every = snapshot.keys_of_source(source, store)
-    unsearched = snapshot.boilerplate_keys()
-    own = [key for key in every if key not in unsearched]
-    if not own:
-        raise ConfigError(
-            f"{source} is not searched: it holds only boilerplate, lines that many files repeat; to search it, run "
-            "'ragembed index --boilerplate keep'"
-        )
+    own = snapshot.keys_of_source(source, store)
     trace: list[Candidates] = []
     [hits] = run_query(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
@@ -501,9 +484,9 @@ def why_not(
     if encoded is not None and candidates is not None:
         ranks["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
     if encoded is not None:
-        ranks["dense"] = _in_dense(snapshot, own, k, encoded, unsearched)
+        ranks["dense"] = _in_dense(snapshot, own, k, encoded)
     if mode != "dense":
-        ranks["lexical"] = _in_lexical(snapshot, own, k, expression, unsearched)
+        ranks["lexical"] = _in_lexical(snapshot, own, k, expression)
     # A query without words is searched by its vector only.
     searched = mode if mode in ranks else "dense"
     chunk = ranks[searched].chunk or _records(snapshot, own)[0]
@@ -511,12 +494,12 @@ def why_not(
     return WhyNot(
         source,
         searched,
-        len(every),
+        len(own),
         len(others),
         tuple(ranks.values()),
         chunk,
         () if encoded is None else _lost_words(snapshot, encoded, chunk, others),
-        () if mode == "dense" else _lost_phrases(snapshot, expression, chunk, every, others),
+        () if mode == "dense" else _lost_phrases(snapshot, expression, chunk, own, others),
         None if encoded is None else encoded.note,
     )
 
@@ -526,30 +509,28 @@ def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
     return [found[key] for key in keys]
 
 
-def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery, unsearched: Keys) -> FileRank:
+def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery) -> FileRank:
     keys, cosines = snapshot.all_cosines(query.vector.astype(np.float32))
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
-    ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
+    ranked = np.sort(cosines)[::-1]
     rank = 1 + int((ranked > cosines[at]).sum())
     [record] = _records(snapshot, [int(keys[at])])
     return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
 
 
-def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
+def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str | None) -> FileRank:
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
     _, best = snapshot.matches(expression, k, snapshot.select(None))
-    left_out = snapshot.scores_of(expression, unsearched.tolist()).values()
-    matching = snapshot.lexical_rank(expression, -1.0) - 1 - len(left_out)
+    matching = snapshot.lexical_rank(expression, -1.0) - 1
     needed = float(best[: max(k, 1)][-1]) if len(best) else None
     mine = snapshot.scores_of(expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
     key = max(mine, key=lambda each: (mine[each], -each))
     [record] = _records(snapshot, [key])
-    above = sum(score > mine[key] for score in left_out)
-    rank = snapshot.lexical_rank(expression, mine[key]) - above
+    rank = snapshot.lexical_rank(expression, mine[key])
     return FileRank("lexical", rank, matching, mine[key], needed, record)
 
 

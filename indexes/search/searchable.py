@@ -408,8 +408,8 @@ class Searchable(ABC):
         """Explain why a file is not among the best chunks for a query.
 
         The answer has the rank of the file's best chunk in each mode of search, and the words and phrases by which the
-        best ``k`` chunks score higher. Raise :class:`ConfigError` if the file is not in the store, or holds only
-        boilerplate; the message says whether the last run skipped it, and why.
+        best ``k`` chunks score higher. Raise :class:`ConfigError` if the file is not in the store; the message says
+        whether the last run skipped it, and why.
 
         Parameters
         ----------

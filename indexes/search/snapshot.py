@@ -368,14 +368,14 @@ class Snapshot:
 
     def matches(self, expression: str, limit: int, selection: Selected) -> tuple[Keys, Doubles]:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
-        admits = None if selection is None else selection.admits
+        is_whole = selection is None or (isinstance(selection, Selection) and selection.keys is None)
+        admits = None if selection is None or is_whole else selection.admits
         if self._only is None:
             return self._postings().search(self._connections(), expression, limit, admits)
         connection, postings = self._only.connection, self._only.postings()
         if postings is not None:
             return postings.search([connection], expression, limit, admits)
-        most_left_out = selection.most_left_out if isinstance(selection, Selection) else 0
-        return fulltext.search(connection, expression, limit, admits, most_left_out)
+        return fulltext.search(connection, expression, limit, admits)
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -549,11 +549,6 @@ class Snapshot:
             for i in own:
                 states[i] = of_store.get(records[i].source or "")
         return states
-
-    def boilerplate_keys(self) -> Keys:
-        """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
-        own = [catalog.boilerplate_only_chunks(store.connection)[0] for store in self.stores]
-        return np.concatenate([keys + (number << _BITS) for number, keys in enumerate(own)])
 
     def _number(self, store: str | None) -> int:
         names = [view.name for view in self.stores]

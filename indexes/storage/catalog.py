@@ -299,22 +299,6 @@ def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]
         return _pairs(connection, f"{statement} ORDER BY c.key", values)
 
 
-def boilerplate_only_chunks(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
-    """Return the keys of the chunks that hold only boilerplate, ascending, and the row of each; shapes ``(n,)``."""
-    condition = "searched IS NOT NULL AND (searched = '')"  # Same expression as in the index chunks_stripped.
-    return _pairs(connection, f"SELECT key, row FROM chunks WHERE {condition} ORDER BY key", ())  # noqa: S608  constants
-
-
-def rows_of_boilerplate_only(connection: sqlite3.Connection, rows: Sequence[int]) -> Rows:
-    """Return those of ``rows`` that only chunks of nothing but boilerplate use, int64, shape ``(n,)``."""
-    found = connection.execute(
-        "SELECT value FROM json_each(?) WHERE NOT EXISTS"
-        " (SELECT 1 FROM chunks WHERE row = value AND searched IS NOT '')",
-        (json.dumps(list(rows)),),
-    )
-    return integers(found)
-
-
 def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
     """Return the names of the files that are in ``paths`` or below one of them."""
     roots = set(paths)
@@ -498,7 +482,7 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
-    """Return the embedded text of each chunk by key: title, headings and text without boilerplate."""
+    """Return the embedded text of each chunk by key: title, headings and searched text."""
     statement = f"SELECT key, {_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
     return dict(_embedded(connection, statement, (json.dumps(list(keys)),)))
 

@@ -45,11 +45,11 @@ PLAN = "plan.json"
 _MOST_PLAN_BYTES = 256 << 20
 """Largest plan, which names all paths of a run."""
 
-_WORK_FOLDERS = re.compile(r"parts|shares|read|fit|write|finish|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
+_WORK_FOLDERS = re.compile(r"files|tasks|read|write|finish|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _WORK_FILES = re.compile(
-    r"plan\.json|boilerplate\.json|parts/\d{5,}\.jsonl"
-    r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|part\.json)"
-    r"|fit/\d{5,}\.safetensors|(shares|write|finish)/\d{5,}\.json|write/\d{5,}\.count"
+    r"plan\.json|files/\d{5,}\.jsonl"
+    r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|share\.json|fit\.safetensors)"
+    r"|(tasks|write|finish)/\d{5,}\.json|(read|write)/\d{5,}\.count"
     r"|common/(config\.json|state\.safetensors|queries\.safetensors)"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.

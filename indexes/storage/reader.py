@@ -40,43 +40,31 @@ _SHARE = 0.1
 class Selection:
     """The chunks that a search may return.
 
-    ``mask`` says for each vector row whether it may be returned. ``keys`` are the chunks, ascending, or None for all
-    chunks except ``without``, ascending: those that hold only boilerplate.
+    ``mask`` says for each vector row whether it may be returned. ``keys`` are the chunks, ascending, or None for all.
     """
 
     mask: Bools
     keys: Keys | None
-    without: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def admits(self, keys: Keys) -> Bools:
         """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
-        if self.keys is None:
-            return ~among(keys, self.without)
-        return among(keys, self.keys)
-
-    @property
-    def most_left_out(self) -> int | None:
-        """Maximum number of chunks that are left out, or None if it is unknown."""
-        return len(self.without) if self.keys is None else None
+        return np.ones(len(keys), dtype=bool) if self.keys is None else among(keys, self.keys)
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
-    """Return the chunks that match ``where`` and can be found, or None if every row belongs to such a chunk."""
+    """Return the chunks that match ``where``, or None if every row belongs to such a chunk."""
     size = catalog.last_row(connection) + 1
-    without, rows_without = catalog.boilerplate_only_chunks(connection)
     if where is not None:
         keys, rows = catalog.matching(connection, where)
-        searched = ~among(keys, without)
         mask = np.zeros(size, dtype=bool)
-        mask[rows[searched]] = True
-        return Selection(mask, keys[searched])
+        mask[rows] = True
+        return Selection(mask, keys)
     dead = catalog.dead_rows(connection)
-    if len(dead) == 0 and len(without) == 0:
+    if len(dead) == 0:
         return None
     mask = np.ones(size, dtype=bool)
     mask[dead] = False
-    mask[catalog.rows_of_boilerplate_only(connection, rows_without.tolist())] = False
-    return Selection(mask, None, without)
+    return Selection(mask, None)
 
 
 class ChunkRows:

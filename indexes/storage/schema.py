@@ -151,20 +151,6 @@ CREATE TABLE stale_postings (           -- chunks that were deleted or changed
     generation INTEGER NOT NULL         -- then: postings that were made earlier no longer cover the chunk
 );
 
-CREATE TABLE source_lines (
-    source INTEGER PRIMARY KEY REFERENCES sources (id) ON DELETE CASCADE,
-    keys   BLOB NOT NULL                -- a number for each line, in order
-);
-
-CREATE TABLE boilerplate (
-    kind  TEXT NOT NULL,                -- kind of the files that repeat the line
-    line  TEXT NOT NULL,                -- the line as one of them contains it
-    files INTEGER NOT NULL,
-    PRIMARY KEY (kind, line)
-) WITHOUT ROWID;
-
-CREATE INDEX chunks_stripped ON chunks (searched = '') WHERE searched IS NOT NULL;
-
 CREATE TABLE run_records (              -- chunks that programs such as LangChain's indexing API wrote
     namespace  TEXT NOT NULL,
     key        TEXT NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
@@ -378,7 +364,6 @@ def _normalised_token(token: re.Match[str]) -> str:
 
 
 TABLES = (
-    "boilerplate",
     "chunks",
     "derived",
     "meta",
@@ -386,7 +371,6 @@ TABLES = (
     "run_records",
     "segments",
     "skipped",
-    "source_lines",
     "sources",
     "stale_postings",
 )

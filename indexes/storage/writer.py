@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from time import monotonic as clock
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ragembed.corpus import blocks
-from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, compaction, run_records
-from ragembed.indexes.storage.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, to_raw, write_segment
@@ -220,7 +218,6 @@ class StoreWriter(Upkeep):
         sources: Sequence[SourceRecord] = (),
         removed_sources: Iterable[str] = (),
         expected: Iterable[Expected] = (),
-        lines: Mapping[str, LineKeys] = MappingProxyType({}),
         keys: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """Commit a change of chunks and files in one transaction.
@@ -228,9 +225,8 @@ class StoreWriter(Upkeep):
         ``sources`` replace the stored files of the same names. A chunk replaces any chunk with the same id, in the
         store or earlier in ``chunks``; records of indexing runs about it are kept. A chunk whose text was not staged
         is found by its words, and waits for :meth:`encode_waiting`; the store is unfinished until then. ``expected``
-        are the chunks that an indexing run has not recorded yet. ``lines`` are the keys of the lines of ``sources``, by
-        name. ``keys`` are the keys of the vectors of chunks, by id, as :meth:`stage_vectors` returns them; by default,
-        a chunk has the vector of its text.
+        are the chunks that an indexing run has not recorded yet. ``keys`` are the keys of the vectors of chunks, by id,
+        as :meth:`stage_vectors` returns them; by default, a chunk has the vector of its text.
         """
         chunks = list({record.id: record for record in chunks}.values())
         removed_sources = list(removed_sources)
@@ -251,7 +247,6 @@ class StoreWriter(Upkeep):
                     for each in sources
                 ],
             )
-            self._insert_lines(lines)
             affected |= _insert_chunks(self._connection, chunks, keys)
             run_records.restore(self._connection, records)
             run_records.expect(self._connection, expected)
@@ -312,58 +307,6 @@ class StoreWriter(Upkeep):
             self._connection.executemany("DELETE FROM skipped WHERE path = ?", [(name,) for name in old])
             self._connection.executemany(
                 "INSERT OR REPLACE INTO skipped (path, reason) VALUES (?, ?)", list(skipped.items())
-            )
-
-    # Boilerplate
-
-    def plan_stripping(
-        self,
-        coming: Mapping[str, tuple[str, LineKeys]],
-        removed: Collection[str],
-        mode: str,
-        found: BoilerplateCounts | None = None,
-    ) -> StrippingPlan:
-        """Return the changes because of boilerplate; see :func:`ragembed.indexes.storage.boilerplate_store.plan`."""
-        return plan(self._connection, coming, removed, mode, found)
-
-    def done_stripping(self, mode: str) -> dict[str, Any]:
-        """Return the record of a finished run, for the JSON value ``boilerplate``."""
-        return done(self._connection, mode)
-
-    def keep_lines(self, lines: Mapping[str, LineKeys]) -> None:
-        """Store the keys of the lines of files, by name, replacing earlier ones."""
-        if not lines:
-            return
-        with write_errors(self._store), self._database.transaction():
-            self._insert_lines(lines)
-
-    def _insert_lines(self, lines: Mapping[str, LineKeys]) -> None:
-        self._connection.executemany(
-            "INSERT OR REPLACE INTO source_lines (source, keys) SELECT id, ?2 FROM sources WHERE path = ?1",
-            [(path, lines_as_bytes(keys)) for path, keys in lines.items()],
-        )
-
-    def search_by(self, records: Sequence[ChunkRecord]) -> None:
-        """Update the searched text of stored chunks to that of ``records``; new texts wait for their vectors."""
-        if not records:
-            return
-        hashes = {record.id: text_hash(record.chunk.embedded_text) for record in records}
-        with write_errors(self._store), self._database.transaction():
-            rows = _rows_of_texts(self._connection, hashes.values())
-            before = catalog.rows_of_ids(self._connection, list(hashes))
-            self._connection.executemany(
-                "UPDATE chunks SET searched = ?, row = ? WHERE id = ?",
-                [(record.chunk.searched, rows[hashes[record.id]], record.id) for record in records],
-            )
-            _mark_unused(self._connection, {*rows.values(), *before.values()})
-
-    def keep_boilerplate(self, lines: Iterable[BoilerplateLine]) -> None:
-        """Store the boilerplate lines, replacing the former ones."""
-        with write_errors(self._store), self._database.transaction():
-            self._connection.execute("DELETE FROM boilerplate")
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO boilerplate (kind, line, files) VALUES (?, ?, ?)",
-                [(line.kind, line.line, line.files) for line in lines],
             )
 
 

@@ -11,15 +11,15 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from heapq import heapify, heapreplace
 from pathlib import Path
 
-import numpy as np
-
-from ragembed.distributed.tasks import FINISH, FIT, NEW, READ, STORE_SECONDS, WRITE, PartFiles, Work, Worker
+from ragembed.distributed.tasks import FINISH, READ, STORE_SECONDS, WRITE, ShareFiles, Work, Worker
 from ragembed.distributed.workers import TaskReport, WorkerPool
+from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
@@ -28,7 +28,6 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.scan import Scan, Scanner, check_scan, sort_paths
-from ragembed.indexes.storage.boilerplate_store import STRIP, found_in, staying
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import WorkFolder, require_own
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
@@ -37,8 +36,6 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import SourceRecord
 from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
-from ragembed.tensor_map import map_tensors
-from ragembed.types import Doubles, Integers
 
 
 def create_members(
@@ -175,9 +172,13 @@ class _Driver:
         self.reports: list[StageReport] = []
 
     def read(
-        self, embedder: Embedder, known: Mapping[str, SourceRecord], owners: Mapping[str, int], stores: int
-    ) -> tuple[PartFiles, Scan]:
-        """Make a plan, or continue that of an interrupted run, and read the files that differ from those ``known``."""
+        self, embedder: Embedder, known: Mapping[str, SourceRecord], owners: Mapping[str, int], loads: Sequence[int]
+    ) -> tuple[list[ShareFiles], Scan]:
+        """Make a plan, or continue that of an interrupted run, and read the files that differ from those ``known``.
+
+        ``owners`` has the number of the store of each of these. New files go where ``loads``, the bytes of the files of
+        each store, are lowest. Return the share of each store.
+        """
         run, request, progress = self.run, self.run.request, self.run.progress
         paths, gone, notes = sort_paths(run.paths, request, known)
         # Workers may have a different working directory, so paths must be absolute.
@@ -190,25 +191,21 @@ class _Driver:
             waiting.append(candidate)
             progress.advance(1)
         progress.finish()
-        places = paths, gone
-        plan = self.work.begin(request.store, stores, places, run.options, embedder, waiting, known, owners)
-        self.perform(READ, len(plan.owners), "reading", "files", plan.files)
-        files = PartFiles(self.work, range(len(plan.owners)))
-        scan.add(files.scan)
+        shares = divide(waiting, [owners.get(scanner.name_of(file)) for file in waiting], loads)
+        plan = self.work.begin(request.store, (paths, gone), run.options, embedder, shares, known)
+        self.perform(READ, len(shares), "reading", "files", plan.files)
+        files = [ShareFiles(self.work, number) for number in range(len(shares))]
+        for share in files:
+            scan.add(share.scan)
         scanner.finish(scan)
         scan.warnings += notes
         check_scan(scan, request, run.options.include)
         return files, scan
 
-    def share(
-        self, paths: Sequence[Path], loads: Sequence[int], files: PartFiles, scan: Scan, owners: Mapping[str, int]
-    ) -> None:
-        """Write the share of each store, whose number of chunks is in ``loads``: its own parts, and some new ones."""
-        of_parts = np.array(self.work.plan.owners, dtype=np.int64)
-        new = (of_parts == NEW) & (np.array(files.sizes) > 0)
-        of_parts[new] = divide(np.array(files.sizes, dtype=np.int64)[new], loads)
+    def share(self, stores: Mapping[int, Path], scan: Scan, owners: Mapping[str, int]) -> None:
+        """Write the task of each store: the number of the share that was read for it, and what else changes in it."""
         index = self.run.request.index
-        for number, path in enumerate(paths):
+        for number, (share, path) in enumerate(stores.items()):
             own = Scan(
                 removed=[name for name in scan.removed if owners[name] == number],
                 touched=[source for source in scan.touched if owners[source.path] == number],
@@ -216,8 +213,8 @@ class _Driver:
                 roots=scan.roots,
                 gone=scan.gone,
             )
-            share = {"store": str(path), "parts": np.flatnonzero(of_parts == number).tolist(), "scan": own.to_dict()}
-            self.work.write_share(number, {**share, "index": None if index is None else index.to_dict()})
+            task = {"store": str(path), "share": share, "scan": own.to_dict()}
+            self.work.write_task(number, {**task, "index": None if index is None else index.to_dict()})
 
     def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int) -> None:
         """Perform those tasks of a stage that have no output yet, and report the stage."""
@@ -227,11 +224,8 @@ class _Driver:
         started = time.monotonic()
         done: list[TaskReport] = []
         progress.start(phase, unit, items)
-        with _following(progress, lambda: self.work.count(missing)) if stage == WRITE else nullcontext():
-            for report in self._pool.run(self._worker, stage, missing):
-                if stage != WRITE:
-                    progress.advance(report.items)
-                done.append(report)
+        with _following(progress, lambda: self.work.count(stage, missing)):
+            done += self._pool.run(self._worker, stage, missing)
         progress.finish()
         seconds, busy = time.monotonic() - started, sum(report.seconds for report in done)
         worked, memory = sum(report.items for report in done), max(report.memory for report in done)
@@ -314,18 +308,17 @@ def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
 
 def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) -> IndexingReport:
     with _driver(run, pool, wait_seconds, keep=True) as driver:
-        work, embedder = driver.work, run.embedder(None)
-        files, scan = driver.read(embedder, {}, {}, count)
-        run.require_files(embedder, len(files.lines), scan)
-        if not work.boilerplate_file.exists():
-            work.write_boilerplate(run.stripper(files.lines).found)
-        count = min(count, int(np.count_nonzero(files.sizes)))
-        paths = [run.request.store.with_name(str(number + 1)) for number in range(count)]
-        driver.share(paths, [0] * count, files, scan, {})
-        driver.perform(FIT, count, "fitting", "chunks", files.chunks)
-        embedder.fit_parts((dict(map_tensors(work.output(FIT, number))) for number in range(count)), files.chunks)
+        embedder = run.embedder(None)
+        files, scan = driver.read(embedder, {}, {}, [0] * count)
+        chunks = sum(share.chunks for share in files)
+        run.require_files(embedder, chunks, scan)
+        used = [number for number, share in enumerate(files) if share.chunks]
+        stores = {share: run.request.store.with_name(str(number)) for number, share in enumerate(used, 1)}
+        driver.share(stores, scan, {})
+        embedder.fit_parts((files[number].part_of_fit() for number in used), chunks)
+        paths = list(stores.values())
         _make_stores(driver, paths, embedder)
-        return driver.write(paths, files.chunks, 0, scan, wait_seconds)
+        return driver.write(paths, chunks, 0, scan, wait_seconds)
 
 
 def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> None:
@@ -360,14 +353,14 @@ def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_secon
                 "collection refit NAME', then index again"
             )
         known, owners = _known(opened)
-        files, scan = driver.read(embedders[0], known, owners, len(opened))
-        _find_boilerplate(driver, opened, files, scan)
-        paths, loads = [store.path for store in opened], [len(store) for store in opened]
-        driver.share(paths, loads, files, scan, owners)
+        loads = [sum(source.size for source in store.sources().values()) for store in opened]
+        files, scan = driver.read(embedders[0], known, owners, loads)
+        paths, before = [store.path for store in opened], sum(len(store) for store in opened)
+        driver.share(dict(enumerate(paths)), scan, owners)
         for store in opened:
             # SQLite's log works for processes of one machine only, and workers may be on others.
             store.close()
-        return driver.write(paths, files.chunks, sum(loads), scan, wait_seconds)
+        return driver.write(paths, sum(share.chunks for share in files), before, scan, wait_seconds)
 
 
 def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, int]]:
@@ -386,39 +379,21 @@ def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, 
     return known, owners
 
 
-def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles, scan: Scan) -> None:
-    """Find the lines that many files repeat in the files of all stores, and write them for the workers."""
-    if not (files.lines or scan.removed or any(store.unfinished for store in opened)):
-        return
-    leaving, lines = {*scan.removed, *files.lines}, dict(files.lines)
-    strips = driver.run.options.boilerplate == STRIP
-    for store in opened if strips else ():
-        lines |= store.read_database(staying, leaving)[0]
-    driver.work.write_boilerplate(found_in(lines) if strips else {})
+def divide(
+    files: Sequence[FileCandidate], owners: Sequence[int | None], loads: Sequence[int]
+) -> list[list[FileCandidate]]:
+    """Divide files into one share for each store, in order. Files without an owner go where there are fewest bytes.
 
-
-def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
-    """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
-
-    ``sizes``, shape ``(n,)``, are the numbers of chunks of the parts, and ``loads`` those that each store has already.
-    Return the number of the store of each part, ascending, int64, shape ``(n,)``. If no store has chunks, each gets a
-    part.
+    ``loads`` are the bytes of the files that each store has already.
     """
-    weights = np.maximum(sizes, 1)
-    ends = np.cumsum(weights)
-    present = np.array(loads, dtype=np.float64)
-    level = _level(present, float(weights.sum()))
-    room = np.maximum(level - present, 0)
-    cuts = np.searchsorted(ends - weights / 2, np.cumsum(room)[:-1]).tolist()
-    if not present.any():
-        for i in range(len(cuts)):
-            cuts[i] = min(max(cuts[i], cuts[i - 1] + 1 if i else 1), len(sizes) - (len(cuts) - i))
-    return np.searchsorted(np.array(cuts, dtype=np.int64), np.arange(len(sizes)), side="right")
-
-
-def _level(present: Doubles, added: float) -> float:
-    """Return the number of chunks up to which stores are filled if ``added`` chunks go to those with the fewest."""
-    ordered = np.sort(present)
-    levels = (np.cumsum(ordered) + added) / np.arange(1, len(ordered) + 1)
-    filled = np.flatnonzero(levels >= ordered)[-1]
-    return float(levels[filled])
+    chosen = list(owners)
+    lightest = [(load, number) for number, load in enumerate(loads)]
+    heapify(lightest)
+    new = [i for i, owner in enumerate(owners) if owner is None]
+    for i in sorted(new, key=lambda i: -files[i].size):
+        load, number = lightest[0]
+        chosen[i] = number
+        heapreplace(lightest, (load + files[i].size + 1, number))
+    return [
+        [file for file, owner in zip(files, chosen, strict=True) if owner == number] for number in range(len(loads))
+    ]

@@ -1,8 +1,7 @@
-"""The plan and the work folder of a run with workers, and their tasks: read a part, count tokens, write, finish."""
+"""The plan and the work folder of a run with workers, and their tasks: read a share, write a store, finish it."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from typing_extensions import override
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.distributed.workers import TaskReport
-from ragembed.documents.boilerplate import BoilerplateCounts, Stripper
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, absolute
@@ -36,7 +33,6 @@ from ragembed.indexes.indexing.fitting import Fit, finish_store
 from ragembed.indexes.indexing.index_run import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import IndexingOptions, next_request
 from ragembed.indexes.indexing.scan import ChunkedFiles, Scan, Scanner, Spool, spooled
-from ragembed.indexes.storage.boilerplate_store import strip_all
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.embedders import queries_of, query_arrays
 from ragembed.indexes.storage.folders import PLAN, WorkFolder, temporary_folder
@@ -46,40 +42,36 @@ from ragembed.indexes.types import SourceRecord
 from ragembed.progress import SilentProgress
 from ragembed.tensor_map import map_tensors
 
-NEW = -1
-"""Owner of a part with new files, which go to any store."""
+READ, WRITE, FINISH = STAGES = ("read", "write", "finish")
+"""The stages, each with one task per store."""
 
-PART_BYTES = 8 * 1024 * 1024
-"""Approximate size of the files of a part, in bytes. If a worker dies, its whole part is read again."""
-PARTS_PER_STORE = 8
-"""Minimum number of parts with new files for each store, if there are as many files: they divide evenly."""
-
-READ, FIT, WRITE, FINISH = STAGES = ("read", "fit", "write", "finish")
-"""The stages. The first has one task per part, the others have one per store."""
-
-_SUFFIXES = {READ: "", FIT: ".safetensors", WRITE: ".json", FINISH: ".json"}
+_SUFFIXES = {READ: "", WRITE: ".json", FINISH: ".json"}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
     """The files and settings of a run.
 
-    ``id`` distinguishes plans with the same settings. ``store`` is the absolute path of the first store, and ``stores``
-    the number of stores to create. ``config`` is the configuration of the embedder without post-processors; settings
-    that depend on the machine are resolved. ``owners`` has the number of the store of each part, or ``NEW``. ``digest``
-    is a hash of all files.
+    ``id`` distinguishes plans with the same settings. ``store`` is the absolute path of the first store. ``config`` is
+    the configuration of the embedder without post-processors; settings that depend on the machine are resolved.
+    ``shares`` has the number of files in the share of each store, and ``digest`` is a hash of all of them. Token counts
+    for a new fit are made while files are read if ``is_new``.
     """
 
     id: str
     store: str
-    stores: int
     paths: list[str]
     gone: list[str]
     options: Mapping[str, Any]
     config: Mapping[str, Any]
-    owners: list[int]
-    files: int
+    shares: list[int]
     digest: str
+    is_new: bool
+
+    @property
+    def files(self) -> int:
+        """Number of files to read."""
+        return sum(self.shares)
 
 
 class Work:
@@ -94,55 +86,45 @@ class Work:
     def begin(
         self,
         store: Path,
-        stores: int,
         places: tuple[Sequence[Place], Sequence[Place]],
         options: IndexingOptions,
         embedder: Embedder,
-        waiting: Sequence[FileCandidate],
+        shares: Sequence[Sequence[FileCandidate]],
         known: Mapping[str, SourceRecord],
-        owners: Mapping[str, int],
     ) -> WorkPlan:
-        """Write a plan to read the files ``waiting``, found in the paths ``places``, which exist or are gone.
+        """Write a plan to read the files of each store, found in the paths ``places``, which exist or are gone.
 
-        If the same run was interrupted while it made the stores, its plan holds.
+        ``known`` are the files in the stores, by name. If the same run was interrupted while it made the stores, its
+        plan holds.
         """
-        names = NamesInStore(store)
-        groups: dict[int, list[FileCandidate]] = {}
-        for candidate in waiting:
-            groups.setdefault(owners.get(names.of(candidate.path), NEW), []).append(candidate)
-        parts = [
-            (owner, part)
-            for owner, group in sorted(groups.items())
-            for part in balanced(group, PARTS_PER_STORE * stores if owner == NEW else 1)
-        ]
         paths, gone = ([absolute(place) for place in group] for group in places)
         # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
         config = embedder.resolved_config().replace(postprocess=(), query_fit="shared")
         wanted, settings = _as_json([options.to_dict(), config.to_dict()])
-        digest = hashlib.sha256(json.dumps([file.to_dict() for file in waiting]).encode()).hexdigest()
+        listed = json.dumps([[file.to_dict() for file in share] for share in shares])
         plan = WorkPlan(
             id=uuid.uuid4().hex,
             store=str(store.absolute()),
-            stores=stores,
             paths=paths,
             gone=gone,
             options=wanted,
             config=settings,
-            owners=[owner for owner, _ in parts],
-            files=len(waiting),
-            digest=digest,
+            shares=[len(share) for share in shares],
+            digest=hashlib.sha256(listed.encode()).hexdigest(),
+            is_new=not known,
         )
         former = self.find_plan()
         if former is not None and not known and replace(plan, id=former.id) == former:
             return former
         self.files.restart()
-        for name in ("parts", "shares", *STAGES):
+        for name in ("files", "tasks", *STAGES):
             make_folders(self.folder / name)
-        for number, (_, candidates) in enumerate(parts):
-            sources = (known.get(names.of(file.path)) for file in candidates)
-            pairs = zip(candidates, sources, strict=True)
+        names = NamesInStore(store)
+        for number, share in enumerate(shares):
+            sources = (known.get(names.of(file.path)) for file in share)
+            pairs = zip(share, sources, strict=True)
             lines = [json.dumps([file.to_dict(), None if known is None else asdict(known)]) for file, known in pairs]
-            replace_file(self._part(number), "\n".join(lines).encode())
+            replace_file(self._listed(number), "\n".join(lines).encode())
         self.files.write_plan(asdict(plan))
         return plan
 
@@ -168,14 +150,14 @@ class Work:
         """Return a new embedder with the configuration of the plan."""
         return Embedder(EmbedderConfig.from_dict(dict(self.plan.config)), device=device, download=False)
 
-    def candidates(self, part: int) -> tuple[list[FileCandidate], dict[str, SourceRecord]]:
-        """Return the files of a part, and those that a store contained when the plan was made, by name."""
-        pairs = [json.loads(line) for line in self._part(part).read_text(encoding="utf-8").splitlines()]
+    def candidates(self, share: int) -> tuple[list[FileCandidate], dict[str, SourceRecord]]:
+        """Return the files of a share, and those that a store contained when the plan was made, by name."""
+        pairs = [json.loads(line) for line in self._listed(share).read_text(encoding="utf-8").splitlines()]
         sources = [SourceRecord(**source) for _, source in pairs if source is not None]
         return [FileCandidate.from_dict(file) for file, _ in pairs], {source.path: source for source in sources}
 
-    def _part(self, number: int) -> Path:
-        return self.folder / "parts" / f"{number:05}.jsonl"
+    def _listed(self, share: int) -> Path:
+        return self.folder / "files" / f"{share:05}.jsonl"
 
     # Tasks
 
@@ -201,49 +183,33 @@ class Work:
         for stage in (WRITE, FINISH):
             self.output(stage, number).unlink(missing_ok=True)
 
-    def share(self, number: int) -> dict[str, Any]:
-        """Return the share of a store: its path, the numbers of its parts, its scan and requirements for the index."""
-        return _read_json(self._share(number))
+    def task(self, number: int) -> dict[str, Any]:
+        """Return what to do with a store: its path, the number of its share, its scan, and the requested index."""
+        return _read_json(self._task(number))
 
-    def write_share(self, number: int, share: Mapping[str, object]) -> None:
-        """Write the share of a store."""
-        replace_file(self._share(number), json.dumps(share).encode())
+    def write_task(self, number: int, task: Mapping[str, object]) -> None:
+        """Write what to do with a store."""
+        replace_file(self._task(number), json.dumps(task).encode())
 
-    def _share(self, number: int) -> Path:
-        return self.folder / "shares" / f"{number:05}.json"
+    def _task(self, number: int) -> Path:
+        return self.folder / "tasks" / f"{number:05}.json"
 
-    def write_count(self, number: int, count: int) -> None:
-        """Write the number of chunks that a task has encoded so far."""
-        replace_file(self._count(number), str(count).encode())
+    def write_count(self, stage: str, number: int, count: int) -> None:
+        """Write the number of files or chunks that a task has processed so far."""
+        replace_file(self._count(stage, number), str(count).encode())
 
-    def count(self, numbers: Iterable[int]) -> int:
-        """Return the number of chunks that the tasks ``numbers`` have encoded so far."""
+    def count(self, stage: str, numbers: Iterable[int]) -> int:
+        """Return the number of files or chunks that the tasks ``numbers`` have processed so far."""
         total = 0
         for number in numbers:
             with suppress(FileNotFoundError):
-                total += int(self._count(number).read_bytes())
+                total += int(self._count(stage, number).read_bytes())
         return total
 
-    def _count(self, number: int) -> Path:
-        return self.folder / WRITE / f"{number:05}.count"
+    def _count(self, stage: str, number: int) -> Path:
+        return self.folder / stage / f"{number:05}.count"
 
     # What all stores have in common
-
-    @property
-    def boilerplate_file(self) -> Path:
-        """The file with the boilerplate lines."""
-        return self.folder / "boilerplate.json"
-
-    def write_boilerplate(self, lines: BoilerplateCounts) -> None:
-        """Write the boilerplate lines."""
-        replace_file(self.boilerplate_file, json.dumps(lines).encode())
-
-    def boilerplate(self) -> dict[str, dict[int, int]] | None:
-        """Return the key and number of files of each boilerplate line, by kind; None if nothing changes."""
-        if not self.boilerplate_file.exists():
-            return None
-        kinds = _read_json(self.boilerplate_file)
-        return {kind: {int(key): files for key, files in counts.items()} for kind, counts in kinds.items()}
 
     def write_fit(self, fit: Fit) -> None:
         """Write the fit that all stores will use."""
@@ -284,24 +250,13 @@ def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     replace_file(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
-def balanced(files: Sequence[FileCandidate], least: int) -> list[list[FileCandidate]]:
-    """Divide ``files``, in order, into parts of similar size in bytes: ``least`` or more, as far as there are files."""
-    ends = np.cumsum([file.size + 1 for file in files])
-    parts = min(max(least, -(-int(ends[-1]) // PART_BYTES)), len(files))
-    cuts = [0, *np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts).tolist(), len(files)]
-    for i in range(1, parts):
-        cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), len(files) - (parts - i))
-    return [list(files[start:stop]) for start, stop in pairwise(cuts)]
-
-
 STORE_SECONDS = 60.0
 """Time to wait for another process that writes to a store of a collection."""
 
 MOST_DEATHS = 3
 """Number of workers that may die while they read a file. After that, the file is skipped."""
 
-_SPOOL, _PART = "spool.jsonl", "part.json"
-_KEY = np.dtype("<u8")
+_SPOOL, _ABOUT, _FIT = "spool.jsonl", "share.json", "fit.safetensors"
 
 
 class Worker:
@@ -322,9 +277,7 @@ class Worker:
 
     def _perform(self, stage: str, number: int) -> int:
         if stage == READ:
-            return read_part(self._work, self._unfitted, number)
-        if stage == FIT:
-            return count_share(self._work, self._unfitted, number)
+            return read_share(self._work, self._unfitted, number)
         return (write_share if stage == WRITE else finish_share)(self._work, number, self._device)
 
     @cached_property
@@ -344,14 +297,17 @@ def _peak_memory() -> float:
 # Reading
 
 
-def read_part(work: Work, embedder: Embedder, part: int) -> int:
-    """Write chunks of a part, except of files during which ``MOST_DEATHS`` workers died; return the number of files."""
+def read_share(work: Work, embedder: Embedder, number: int) -> int:
+    """Write the chunks of a share, and what they contribute to the fit of new stores; return the number of files.
+
+    Files during which ``MOST_DEATHS`` workers died are left out.
+    """
     store = Path(work.plan.store)
-    files, known = work.candidates(part)
+    files, known = work.candidates(number)
     scanner = Scanner(store, work.options, known, embedder.tokenizer, embedder.text_tokens)
-    final = work.output(READ, part)
-    trial = _ReadingRecord(final.with_name(f"{final.name}.trying"))
-    # Another worker that is only unreachable may still be reading the same part, so the temporary folder is unique.
+    final = work.output(READ, number)
+    trial, counted = _ReadingRecord(final.with_name(f"{final.name}.trying")), _Counted(work, READ, number)
+    # Another worker that is only unreachable may still be reading the same share, so the temporary folder is unique.
     temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
     result = Scan()
     with Spool(temporary / _SPOOL) as spool:
@@ -362,19 +318,18 @@ def read_part(work: Work, embedder: Embedder, part: int) -> int:
                 continue
             with trial.of(name):
                 scanner.read([file], result, spool)
+            counted.advance(1)
+        if work.plan.is_new and spool.chunks:
+            texts = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
+            write_arrays(temporary / _FIT, embedder.part_of_fit(texts))
     trial.write(None)
-    lines = [
-        (name, sha256, base64.b64encode(keys.astype(_KEY).tobytes()).decode())
-        for name, (sha256, keys) in spool.lines.items()
-    ]
-    about = {"scan": result.to_dict(), "chunks": spool.chunks, "lines": lines}
-    write_file(temporary / _PART, json.dumps(about).encode())
+    write_file(temporary / _ABOUT, json.dumps({"scan": result.to_dict(), "chunks": spool.chunks}).encode())
     try:
         publish(temporary, final)
     except OSError:
         if not final.is_dir():
             raise
-        shutil.rmtree(temporary)  # another worker has finished the same part first
+        shutil.rmtree(temporary)  # another worker has finished the same share first
     trial.file.unlink(missing_ok=True)
     return len(files)
 
@@ -406,45 +361,33 @@ class _ReadingRecord:
         write_file(self.file, json.dumps({"reading": name, "deaths": self.deaths}).encode())
 
 
-class PartFiles(ChunkedFiles):
-    """The chunked files of parts. ``sizes`` are the numbers of chunks of the parts, and ``scan`` their joint result."""
+class ShareFiles(ChunkedFiles):
+    """The chunked files of a share, and the result of reading it, ``scan``."""
 
-    def __init__(self, work: Work, parts: Iterable[int]) -> None:
+    def __init__(self, work: Work, number: int) -> None:
         super().__init__()
-        self._folders = [work.output(READ, part) for part in parts]
-        self.scan = Scan()
-        self.sizes: list[int] = []
-        for folder in self._folders:
-            about = json.loads((folder / _PART).read_bytes())
-            self.scan.add(Scan.from_dict(about["scan"]))
-            self.sizes.append(int(about["chunks"]))
-            for name, sha256, keys in about["lines"]:
-                self.lines[name] = sha256, np.frombuffer(base64.b64decode(keys), _KEY).astype(np.uint64)
-        self.chunks = sum(self.sizes)
+        self._folder = work.output(READ, number)
+        about = _read_json(self._folder / _ABOUT)
+        self.scan, self.chunks = Scan.from_dict(about["scan"]), int(about["chunks"])
 
     @override
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
-        for folder in self._folders:
-            with (folder / _SPOOL).open(encoding="ascii") as lines:
-                yield from spooled(lines)
+        with (self._folder / _SPOOL).open(encoding="ascii") as lines:
+            yield from spooled(lines)
+
+    def part_of_fit(self) -> Mapping[str, NDArray[Any]]:
+        """Return what the texts contribute to a fit."""
+        return dict(map_tensors(self._folder / _FIT))
 
 
 # Stores
 
 
-def count_share(work: Work, embedder: Embedder, number: int) -> int:
-    """Write what the files of a new store contribute to the fit. Return the number of chunks."""
-    files, stripper = PartFiles(work, work.share(number)["parts"]), Stripper(work.boilerplate() or {})
-    texts = (chunk.embedded_text for source, chunks in files for chunk in strip_all(stripper, source, chunks))
-    write_arrays(work.output(FIT, number), embedder.part_of_fit(texts))
-    return files.chunks
+class _Counted(SilentProgress):
+    """Writes the number of files or chunks that a task has processed to the work folder, at most once per second."""
 
-
-class _CountedChunks(SilentProgress):
-    """Writes the number of chunks that are encoded to the work folder, at most once per second."""
-
-    def __init__(self, work: Work, number: int) -> None:
-        self._work, self._number = work, number
+    def __init__(self, work: Work, stage: str, number: int) -> None:
+        self._work, self._stage, self._number = work, stage, number
         self._done, self._written = 0, time.monotonic()
 
     @override
@@ -452,20 +395,19 @@ class _CountedChunks(SilentProgress):
         self._done += count
         if time.monotonic() - self._written >= 1:
             self._written = time.monotonic()
-            self._work.write_count(self._number, self._done)
+            self._work.write_count(self._stage, self._number, self._done)
 
 
 def write_share(work: Work, number: int, device: str | None) -> int:
     """Encode a share, write it into its store after what was committed before, and return the number of chunks."""
-    share, options = work.share(number), work.options
-    files, scan = PartFiles(work, share["parts"]), Scan.from_dict(share["scan"])
-    with Store.open(share["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
+    task, options = work.task(number), work.options
+    files, scan = ShareFiles(work, task["share"]), Scan.from_dict(task["scan"])
+    with Store.open(task["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
         part = PartRecord.from_dict(writer.meta(PART))
         if (request := next_request(part.indexing, scan.roots, scan.gone, options)) != part.indexing:
             writer.set_meta({PART: PartRecord(part.collection, part.stores, request).to_dict()})
-        plan = writer.plan_stripping(files.lines, scan.removed, options.boilerplate, work.boilerplate())
-        progress = _CountedChunks(work, number)
-        encoded, devices = write_files(store, writer, files, scan, plan, progress, store.sources())
+        progress = _Counted(work, WRITE, number)
+        encoded, devices = write_files(store, writer, files, scan, progress, store.sources())
         warnings = slow_model(store, encoded, fitted=False)
     work.write_result(WRITE, number, {"encoded": encoded, "devices": devices, "warnings": warnings})
     return files.chunks
@@ -473,12 +415,12 @@ def write_share(work: Work, number: int, device: str | None) -> int:
 
 def finish_share(work: Work, number: int, device: str | None) -> int:
     """Make a store use the fit of all stores, if there is one, and build its index. Return the number of chunks."""
-    share, silent = work.share(number), SilentProgress()
-    index = None if share["index"] is None else IndexConfig.from_dict(share["index"])
-    with Store.open(share["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
+    task, silent = work.task(number), SilentProgress()
+    index = None if task["index"] is None else IndexConfig.from_dict(task["index"])
+    with Store.open(task["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
         if (fit := work.fit(device)) is not None:
             fit.adopt(writer, silent)
-        finish_files(writer, work.options.boilerplate)
+        finish_files(writer)
         warnings = finish_store(store, writer, silent, index=index, for_collection=True)
         chunks = len(store)
     work.write_result(FINISH, number, {"chunks": chunks, "warnings": warnings})

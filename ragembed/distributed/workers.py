@@ -25,10 +25,10 @@ from typing_extensions import Self, override
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.resources import processors
 
-MOST_LOSSES = 6
+MOST_LOSSES = 12
 """Number of times that the worker of a task may die before the run is aborted.
 
-It must be larger than ``MOST_DEATHS``, after which a file that kills its readers is skipped.
+It must be several times ``MOST_DEATHS``, after which a file that kills its readers is skipped.
 """
 
 _WATCH_SECONDS = 1.0

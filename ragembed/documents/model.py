@@ -85,9 +85,8 @@ class Chunk:
     metadata : mapping of str to object, optional
         JSON values, which filters can select by.
     searched : str or None, optional
-        The text that dense and lexical search use: without boilerplate, and normalised (see
-        :mod:`ragembed.documents.normalisation`). None means the text itself, and ``""`` means that no search finds the
-        chunk.
+        The text that dense and lexical search use: normalised (see :mod:`ragembed.documents.normalisation`). None means
+        the text itself.
     later_pages : tuple of (int, int), default ()
         First line in the text, from 0, and number of each further page.
 

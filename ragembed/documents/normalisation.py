@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -198,3 +198,9 @@ def normalised(chunk: Chunk, words: Words | None = None) -> Chunk:
     text = chunk.text if chunk.searched is None else chunk.searched
     searched = normalise(join_line_ends(text, words))
     return chunk if searched == text else replace(chunk, searched=searched)
+
+
+def normalised_file(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return the chunks of a whole file with their searched texts normalised, and with joined words."""
+    words = line_end_words(chunk.text for chunk in chunks)
+    return [normalised(chunk, words) for chunk in chunks]

@@ -150,7 +150,6 @@ class ReportData:
             DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
         )
         self.duplicate_groups, self.duplicate_chunks = len(duplicates), sum(len(group) - 1 for group in duplicates)
-        self.boilerplate = tuple(store.boilerplate())
         self.heaviest, self.lightest = self._weights()
         is_own = snapshot.embedder().refittable is not None  # else ragembed did not make the vectors
         self.drift = measure_drift(store) if is_own and len(self._rows) else None

@@ -23,7 +23,7 @@ from ragembed.reports.page import bar, data_table, encoded, page, scrolled, sect
 _TEXT_BYTES = 1_150_000
 """Bytes for all texts on the map: a report of 10,000 chunks has less than 2 MB."""
 _LONGEST, _SHORTEST = 400, 60
-_LINES_SHOWN, _KINDS_SHOWN, _REASONS_SHOWN = 20, 12, 20
+_KINDS_SHOWN, _REASONS_SHOWN = 12, 20
 _EXCERPT = 160
 
 
@@ -329,7 +329,7 @@ def _queries(data: ReportData) -> Iterator[Element]:
     yield section("queries", "Queries", element("p", intro), data_table("Queries", head, rows))
 
 
-# Duplicates and boilerplate
+# Duplicates
 
 
 def _duplicates(data: ReportData) -> Element:
@@ -361,24 +361,7 @@ def _duplicates(data: ReportData) -> Element:
             )
     else:
         parts.append(element("p", "No near-duplicates were found."))
-    parts.append(element("h3", "Boilerplate"))
-    if data.boilerplate:
-        counts = data.status["boilerplate"]
-        rows = [
-            (shortened(line.line.strip(), 120), line.kind, f"{line.files:,}")
-            for line in data.boilerplate[:_LINES_SHOWN]
-        ]
-        parts.append(
-            element(
-                "p",
-                f"{counts['lines']:,} lines are repeated by many files; they are shown, but not searched, in "
-                f"{counts['chunks']:,} chunks.",
-            )
-        )
-        parts.append(data_table("Boilerplate", ("Line", "Type", "Files"), rows))
-    else:
-        parts.append(element("p", "No line is repeated by many files."))
-    return section("duplicates", "Duplicates and boilerplate", *parts)
+    return section("duplicates", "Duplicates", *parts)
 
 
 # The fit

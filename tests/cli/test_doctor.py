@@ -193,13 +193,6 @@ def copies(folder, cli, _):
     cli("index")
 
 
-def repeated_lines(folder, cli, _):
-    for number in range(40):
-        with (folder / f"docs/{number}.txt").open("a") as file:
-            file.write("\nthe body of the store flies in the air of the folder\n")
-    cli("index", "--boilerplate", "keep")
-
-
 def similar_texts(folder, cli, _):
     for number in range(40):
         (folder / f"docs/similar{number}.txt").write_text(f"{text_of(99)}{WORDS[number]}\n")
@@ -317,7 +310,6 @@ CASES = [
     ("empty", "hint", empty_file, r"index --exclude '*.tmp' --exclude '/empty \[1\]\!.txt'", SAME),
     ("unreadable", "problem", broken_file, "index --exclude /broken.docx", SAME),
     ("duplicate-files", "hint", copies, "index --exclude /sub/copy.txt", SAME),
-    ("boilerplate", "problem", repeated_lines, "index --boilerplate strip", SAME),
     ("no-words", "hint", numbers, "index --exclude /track.txt", SAME),
     ("near-duplicates", "hint", similar_texts, "query --dedupe 'your query'", SHOWS),
     ("cut-chunks", "hint", long_tables, "index --chunk-tokens 62", SAME),
@@ -416,7 +408,7 @@ def test_every_kind_is_provoked_and_documented():
 def test_healthy_store_has_no_finding(healthy, cli):
     result = cli("doctor")
     assert result.stdout == ""
-    assert result.stderr.endswith("0 findings in .ragembed; 17 of 17 checks ran\n")
+    assert result.stderr.endswith("0 findings in .ragembed; 16 of 16 checks ran\n")
     diagnosis = diagnose()
     assert (diagnosis.findings, diagnosis.not_run, diagnosis.severity) == ((), (), None)
 
@@ -475,7 +467,7 @@ def test_damaged_database_stops_the_other_checks(healthy, cli):
     damaged_rows(healthy)
     result = cli("doctor", exit_code=2)
     assert "not run: drift: the database is damaged\n" in result.stdout
-    assert result.stderr.endswith("1 finding in .ragembed; 1 of 17 checks ran\n")
+    assert result.stderr.endswith("1 finding in .ragembed; 1 of 16 checks ran\n")
 
 
 def test_damaged_index_stops_the_checks_of_vectors(healthy):
@@ -567,7 +559,7 @@ def test_other_store_is_named_in_the_command(healthy, cli, tmp_path):
     [
         (IndexingOptions(), EmbedderConfig()),
         (
-            IndexingOptions(("a b", "!c"), ("*.md",), 5000, True, ("x", "y"), "t", 100, 10, "keep"),
+            IndexingOptions(("a b", "!c"), ("*.md",), 5000, True, ("x", "y"), "t", 100, 10),
             EmbedderConfig.from_preset("t4", model="m", query_template="t0"),
         ),
         (IndexingOptions(overlap=3), EmbedderConfig.from_preset("bert+avg", avg_corpus="a.txt", special_tokens=False)),

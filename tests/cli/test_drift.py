@@ -61,6 +61,6 @@ def test_drift_exit_status(indexed, cli, reported, verdict, exit_code, todo):
 
 def test_two_reports_are_an_error(indexed, cli):
     assert (
-        "got more than one of --drift, --boilerplate, --settings and --skipped"
+        "got more than one of --drift, --settings and --skipped"
         in cli("status", "--drift", "--skipped", exit_code=2).output
     )

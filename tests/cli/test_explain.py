@@ -6,10 +6,6 @@ import re
 import click
 import pytest
 
-from ragembed import Embedder, EmbedderConfig
-from ragembed.cli.explain import shaded
-from ragembed.indexes import Store
-
 QUERY = "which lock does the writer hold?"
 NAMES = "meaning", "words", "shared"
 REASONS = "words", "meaning", "feedback"
@@ -88,34 +84,6 @@ def test_explain_shades_words_in_a_terminal(cli, monkeypatch):
     plain = cli("query", QUERY, "-k", "1", "--mode", "dense", "--json").stdout
     assert json.loads(plain)["results"][0]["text"].split("\n")[0] in click.unstyle(shown)
     assert "\033[33m" in cli("query", "writer", "-k", "1", "--mode", "lexical", "--explain").stdout
-
-
-def test_boilerplate_is_not_shaded(tmp_path, make_record, tiny_model):
-    body = "Copyright of the lock\nalpha lock\nAll rights reserved\nbeta\nCopyright of the lock"
-    config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("normalize",))
-    encoder = Embedder(config).fit([body])
-    with Store.create(tmp_path / "s", encoder) as store:
-        store.add([make_record("a", body, title="T", searched="alpha lock\nbeta")])
-        [explanation] = store.explain("lock", 1, "dense")
-    coloured = shaded(body, explanation)
-    assert click.unstyle(coloured) == body
-    start = body.index("alpha")
-    before, line, after = coloured.partition("Copyright of the lock\n")
-    assert (before, line) == ("", body[:start])
-    assert re.search(r"\033\[48;5;\d+mlock\033\[0m\nAll rights reserved\n", after)
-    assert after.endswith("\nCopyright of the lock")
-    assert re.search(r"mlock\033", shaded(body[start:], explanation))
-
-
-def test_why_not_of_boilerplate_file(in_folder, cli, tiny_model):
-    (in_folder / "src").mkdir()
-    header = "# Licensed under the Wing License.\n# You may obtain a copy of it from the authors.\n"
-    for name in ("lift", "drag", "stall", "flutter", "sweep"):
-        (in_folder / "src" / f"{name}.py").write_text(f"{header}\ndef {name}(angle):\n    return angle\n")
-    (in_folder / "src" / "__init__.py").write_text(header)
-    cli("index", in_folder / "src", "--model", tiny_model)
-    result = cli("query", "obtain the lift", "--why", "src/__init__.py", "-k", "2", exit_code=2)
-    assert "src/__init__.py is not searched: it holds only boilerplate" in result.stderr
 
 
 def test_why_not_prints_ranks_and_words(indexed, cli):

@@ -62,7 +62,7 @@ def contents(folder):
         with Store.open(path) as store:
             assert not store.unfinished
             assert store.verify().problems == []
-            kept = list(store.chunks()), list(store.sources().values()), store.boilerplate()
+            kept = list(store.chunks()), list(store.sources().values())
             found[name] = *kept, store.embedder.fingerprint, store.vectors(store.ids()).tobytes()
         assert not (path / "work").exists()
     return found

@@ -5,15 +5,18 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sabotage import DiesInBlock, Sabotaged
 
 from ragembed import Collection, Fusion
 from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, divide, stores_in, update_members
 from ragembed.distributed.workers import ThisProcess
+from ragembed.documents.discovery import FileCandidate
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
@@ -54,8 +57,6 @@ def assert_same(docs, queries=4, fusion=None):
         )
         assert {part.embedder.fingerprint for part in parts} == {store.embedder.fingerprint}
         assert [part.unfinished for part in parts] == [False] * len(parts)
-        lines = {line.line: line.files for line in store.boilerplate()}
-        assert {line.line: line.files for part in parts for line in part.boilerplate()} == lines
         for mode in ("dense", "lexical", "hybrid"):
             for query in [" ".join(rng.choices(WORDS, k=4)) for _ in range(queries)]:
                 for where in (None, "path like '%2%'"):
@@ -93,7 +94,7 @@ def edit(docs):
     (docs / "04.md").unlink()
     for i in range(4):
         (docs / f"new{i}.md").write_text(f"word{i} came later\n\n" + " ".join(WORDS[i : i + 30]))
-    for i in range(8, 16):  # The repeated line is boilerplate no longer.
+    for i in range(8, 16):
         (docs / f"{i:02}.md").write_text(f"word{i} only")
 
 
@@ -290,23 +291,16 @@ def test_a_refit_of_the_collection_is_kept(docs):
             assert store.embedder.config.postprocess == ("center", "normalize")
 
 
-@pytest.mark.parametrize("loads", [[0], [0, 0, 0], [5, 0, 90, 12], [7, 7], [1000, 0]])
-def test_files_are_divided_evenly(loads):
-    rng = np.random.default_rng(1)
-    for count in (len(loads), 40):
-        sizes = rng.integers(0, 9, count)
-        owners = divide(sizes, loads)
-        assert owners.shape == (count,)
-        assert (np.diff(owners) >= 0).all()
-        assert set(owners.tolist()) <= set(range(len(loads)))
-        filled = np.array(loads) + np.bincount(owners, np.maximum(sizes, 1), len(loads))
-        if count == 40:
-            grew = filled[filled > np.array(loads)]
-            assert grew.max() - filled.min() <= 2 * 9
-        if not any(loads):
-            assert set(owners.tolist()) == set(range(len(loads)))
-
-
-@pytest.mark.parametrize("sizes", [[100, 1, 1, 1, 1], [1, 1, 1, 1, 100], [1, 1, 1, 1, 100, 1, 1]])
-def test_each_new_store_gets_a_file_beside_a_large_one(sizes):
-    assert set(divide(np.array(sizes), [0] * 4).tolist()) == {0, 1, 2, 3}
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.lists(st.integers(0, 3000), min_size=1, max_size=5))
+def test_new_files_are_divided_evenly(sizes, loads):
+    files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
+    owners = [0 if i % 5 == 4 else None for i in range(len(files))]
+    shares = divide(files, owners, loads)
+    assert sorted(file.path for share in shares for file in share) == sorted(file.path for file in files)
+    assert all([file for file in files if file in share] == share for share in shares)  # in order
+    assert {file.path for file, owner in zip(files, owners, strict=True) if owner == 0} <= {f.path for f in shares[0]}
+    new = [[file.size + 1 for file in share if owners[int(str(file.path))] is None] for share in shares]
+    heavy = [load + sum(added) for load, added in zip(loads, new, strict=True)]
+    assert all(total - max(added) <= min(heavy) for total, added in zip(heavy, new, strict=True) if added)
+    if not any(loads) and owners.count(None) >= len(loads):
+        assert all(new)

@@ -11,7 +11,7 @@ from tests.distributed.documents import contents
 
 def test_ray_makes_the_same_stores_as_one_process(on_a_cluster, documents):
     assert on_a_cluster["written"]["skipped"] == {}
-    assert on_a_cluster["written"]["tasks"] == {"read": 16, "fit": 3, "write": 3, "finish": 3}
+    assert on_a_cluster["written"]["tasks"] == {"read": 3, "write": 3, "finish": 3}
     assert contents(documents / "ray") == contents(documents / "alone")
 
 

@@ -5,16 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sabotage import DiesInBlock, DiesInFile, Sabotaged
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, stores_in, update_members
-from ragembed.distributed.tasks import Worker, balanced
+from ragembed.distributed.tasks import Worker
 from ragembed.distributed.workers import MOST_LOSSES
-from ragembed.documents.discovery import FileCandidate
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -31,13 +28,12 @@ def made(docs, name, pool=None, stores=3, **changes):
 def test_stages_are_reported(docs):
     report = made(docs, "c")
     assert [(stage.stage, stage.tasks) for stage in report.stages] == [
-        ("read", 24),
-        ("fit", 3),
+        ("read", 3),
         ("write", 3),
         ("finish", 3),
     ]
-    read, fit, write, finish = report.stages
-    assert (read.items, fit.items, write.items, finish.items) == (27, *[report.chunks] * 3)
+    read, write, finish = report.stages
+    assert (read.items, write.items, finish.items) == (27, *[report.chunks] * 2)
 
 
 @pytest.mark.parametrize("extractor", ["re:dim=32", pytest.param("transformer", marks=pytest.mark.slow)])
@@ -65,7 +61,7 @@ def test_relative_paths(docs, monkeypatch):
     assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-@pytest.mark.parametrize("stop_after", [26, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 29, 32))])
+@pytest.mark.parametrize("stop_after", [5, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3, 8))])
 def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):
@@ -73,8 +69,7 @@ def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     made(docs, "c", second)
     assert len(first.tasks) == stop_after
     assert sorted(first.tasks + second.tasks) == sorted(
-        [("read", number) for number in range(24)]
-        + [(stage, number) for stage in ("fit", "write", "finish") for number in range(3)]
+        (stage, number) for stage in ("read", "write", "finish") for number in range(3)
     )
     made(docs, "other")
     assert contents(docs.parent / "c") == contents(docs.parent / "other")
@@ -111,11 +106,10 @@ def test_an_update_interrupted_before_the_last_store_gives_all_stores_one_fit(do
 
     full = Here()
     with pytest.raises(KeyboardInterrupt):
-        update(Here(stop_after=24 + 3 + 1))  # one store has the new fit
+        update(Here(stop_after=3 + 3 + 1))  # one store has the new fit
     embedders = {Store.open(path).embedder.fingerprint for path in stores_in(docs.parent / "c").values()}
     assert len(embedders) == 2
     update(full)
-    assert [number for stage, number in full.tasks if stage == "read"] == [0]  # only the file that cannot be read
     [embedder] = {Store.open(path).embedder.fingerprint for path in stores_in(docs.parent / "c").values()}
     assert embedder
 
@@ -146,11 +140,14 @@ def test_a_file_that_kills_its_readers_is_skipped(docs):
     assert report.scan.skipped[name] == "3 processes died while they read it"
     (docs / "05.md").unlink()
     made(docs, "other")
-    for one, other in zip(*(contents(docs.parent / each).values() for each in ("c", "other")), strict=True):
-        assert one[:3] == other[:3]
+    one, other = (
+        {record.id: record.chunk for store in contents(docs.parent / each).values() for record in store[0]}
+        for each in ("c", "other")
+    )
+    assert one == other
 
 
-def test_a_slower_reader_of_the_same_part_gives_way(docs, monkeypatch):
+def test_a_slower_reader_of_the_same_share_gives_way(docs, monkeypatch):
     """An unreachable worker may still perform a task that another worker has taken over."""
     with pytest.raises(KeyboardInterrupt):
         made(docs, "c", Here(stop_after=1))
@@ -164,7 +161,7 @@ def test_a_slower_reader_of_the_same_part_gives_way(docs, monkeypatch):
 
     monkeypatch.setattr(tasks, "publish", late)
     assert Worker(work)("read", 0).items > 0
-    assert sorted(path.name for path in (work / "read").iterdir()) == ["00000", "00023"]
+    assert len([path for path in (work / "read").iterdir() if path.is_dir()]) == 2
 
 
 def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
@@ -186,15 +183,3 @@ def test_ray_is_imported_only_on_demand():
     modules = "import sys, ragembed, ragembed.cli, ragembed.distributed.members; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())
-def test_parts_have_all_files_in_order_and_none_is_empty(sizes, data):
-    files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
-    number = data.draw(st.integers(1, len(files)))
-    parts = balanced(files, number)  # The files are smaller than a part.
-    assert [file for part in parts for file in part] == files
-    assert len(parts) == number
-    assert all(parts)
-    heavy = [sum(file.size + 1 for file in part) for part in parts if len(part) > 1]
-    assert max(heavy, default=0) <= sum(file.size + 1 for file in files) / number + 2 * (max(sizes) + 1)

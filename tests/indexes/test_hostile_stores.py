@@ -198,7 +198,7 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *("analyzer", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation"),
+    *("analyzer", "detected_language", "dim", "embedder", "fusion", "generation"),
     *(
         "index",
         "index_check",

@@ -200,10 +200,8 @@ ALTERED = {
     "segments": "UPDATE segments SET raw_sha256 = index_sha256",
     "skipped": "INSERT INTO skipped VALUES ('a', 'b')",
     "run_records": "UPDATE run_records SET updated_at = updated_at + 1e-6",
-    "boilerplate": "INSERT INTO boilerplate VALUES ('markdown', 'a line', 3)",
     "derived": "INSERT INTO derived VALUES ('a', 'postings', 'b', 1, 1, 1)",
     "stale_postings": "INSERT INTO stale_postings VALUES (1, 1)",
-    "source_lines": "UPDATE source_lines SET keys = keys || x'00'",
     "rewritten": "INSERT INTO rewritten VALUES (1, 'a', 'b', 1, 'flat', 'c', 'd')",
 }
 

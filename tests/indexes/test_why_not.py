@@ -121,25 +121,6 @@ def found_cosine(store, question, explanation):
     return float(moved @ store.vectors(["far"])[0])
 
 
-@pytest.fixture
-def licensed(tmp_path, embedder, make_record):
-    """The same files, and one that holds only boilerplate; another file has such a chunk and one of its own."""
-    with Store.create(tmp_path / "l", embedder) as made:
-        records = [make_record(name, text, name.split("/")[0] + ".md") for name, text in TEXTS.items()]
-        records.append(make_record("licence", QUERY, "licence.md", title=QUERY, searched=""))
-        records.append(make_record("animals/c", QUERY, "animals.md", title=QUERY, searched=""))
-        with made.writer() as writer:
-            writer.stage(record.chunk.embedded_text for record in records)
-            writer.commit(chunks=records, sources=[*SOURCES, SourceRecord("licence.md", 1, 2, "0" * 64, "r")])
-        yield made
-
-
-@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_file_of_only_boilerplate_is_refused(licensed, mode):
-    with pytest.raises(ConfigError, match="is not searched: it holds only boilerplate"):
-        licensed.why_not(QUERY, "licence.md", 2, mode)
-
-
 def test_file_that_was_never_indexed_is_refused(files):
     with pytest.raises(ConfigError, match="never indexed, or was deleted; add it with 'ragembed index PATH'"):
         files.why_not(QUERY, "nothing.md")

@@ -57,7 +57,7 @@ _VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConfig) -> Path:
-    """A store of files with postings, hubness, queries of a fit, boilerplate and unused vectors."""
+    """A store of files with postings, hubness, queries of a fit and unused vectors."""
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "docs").mkdir()
     draw = np.random.default_rng(0)
