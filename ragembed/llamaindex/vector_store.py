@@ -176,7 +176,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
         self._folder.add([_record(node) for node in wanted], vectors)
         return [node.node_id for node in nodes]
 
-    async_add = twin(add, "async_{}")  # type: ignore[arg-type]  # self has the type of the base class
+    async_add = twin(add, "async_{}")
 
     @override
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -214,7 +214,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
             ids=[hit.id for hit in hits],
         )
 
-    aquery = twin(query)  # type: ignore[arg-type]  # as above
+    aquery = twin(query)
 
     def _search(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
         if query.mode not in _MODES:
