@@ -97,7 +97,11 @@ def _sections(file: Path) -> dict[str, tuple[str, ...]]:
 
 def scripts(text: str) -> Counter[str]:
     """Return the number of letters and marks of each script, such as ``LATIN``, ``CYRILLIC`` or ``HAN``."""
-    return Counter(script_of(letter) for letter in text if unicodedata.category(letter)[0] in "LM")
+    counts = Counter[str]()
+    for letter, times in Counter(text).items():
+        if unicodedata.category(letter)[0] in "LM":
+            counts[script_of(letter)] += times
+    return counts
 
 
 @cache
@@ -125,9 +129,12 @@ def main_language(texts: Iterable[str]) -> str | None:
     if len(possible) < 2:
         return possible[0] if possible else None
     words = Counter(word.lower() for word in _WORD.findall(together))
-    known = {language: sum(words[word] for word in _words(language)) for language in possible}
-    best = max(known, key=lambda each: (known[each], each))
-    is_clear = known[best] >= _LEAST_SHARE * words.total() and len(_words(best) & words.keys()) >= _LEAST_DISTINCT
+    frequent = Counter[str]()
+    for word, times in words.items():
+        for language in _languages_by_word(script).get(word, ()):
+            frequent[language] += times
+    best = max(possible, key=lambda language: (frequent[language], language))
+    is_clear = frequent[best] >= _LEAST_SHARE * words.total() and len(_words(best) & words.keys()) >= _LEAST_DISTINCT
     return best if is_clear and words.total() >= _LEAST_WORDS else None
 
 
@@ -177,6 +184,16 @@ def _main_script(language: str) -> str:
 def _words(language: str) -> frozenset[str]:
     sentences = everyday_sentences()[language][:_TESTED]
     return frozenset(word.lower() for sentence in sentences for word in _WORD.findall(sentence))
+
+
+@cache
+def _languages_by_word(script: str) -> Mapping[str, Sequence[str]]:
+    """Return the languages in ``script`` whose sentences have a word, by word in lower case."""
+    languages: dict[str, list[str]] = {}
+    for language in _languages_in(script):
+        for word in _words(language):
+            languages.setdefault(word, []).append(language)
+    return languages
 
 
 def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
