@@ -243,15 +243,8 @@ class StoreWriter(Upkeep):
             self._connection.executemany(
                 "INSERT INTO sources (path, ext, size, mtime_ns, sha256, pipeline_hash) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (
-                        source.path,
-                        extension(source.path),
-                        source.size,
-                        source.mtime_ns,
-                        source.sha256,
-                        source.pipeline_hash,
-                    )
-                    for source in sources
+                    (file.path, extension(file.path), file.size, file.mtime_ns, file.sha256, file.pipeline_hash)
+                    for file in sources
                 ],
             )
             affected |= _insert_chunks(self._connection, chunks, keys)
