@@ -78,10 +78,10 @@ Written: TypeAlias = "tuple[SegmentFiles, Rows]"
 def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
     """Return a function that builds indexes of the kind of :func:`kind_for`; it raises ConfigError if FAISS cannot."""
 
-    def make(source: IndexInput) -> IndexSpec:
-        spec = kind_for(wanted, len(source.rows))
-        check(spec, source.vectors.dim)
-        build_index(spec, source.vectors, source.rows, source.file, gpus=gpus)
+    def make(index_input: IndexInput) -> IndexSpec:
+        spec = kind_for(wanted, len(index_input.rows))
+        check(spec, index_input.vectors.dim)
+        build_index(spec, index_input.vectors, index_input.rows, index_input.file, gpus=gpus)
         return spec
 
     return make
@@ -90,9 +90,9 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
 def same_kind(files: SegmentFiles) -> Make:
     """Return a function that rebuilds the index of a segment, keeping its kind."""
 
-    def make(source: IndexInput) -> IndexSpec:
+    def make(index_input: IndexInput) -> IndexSpec:
         spec = stored_spec(files.kind)
-        build_index(spec, source.vectors, source.rows, source.file)
+        build_index(spec, index_input.vectors, index_input.rows, index_input.file)
         return spec
 
     return make
@@ -139,8 +139,8 @@ def _write_index(
     the folder of a mapped file.
     """
     raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=(len(rows), width))
-    source = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
-    return make(source), source.vectors.dim
+    index_input = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
+    return make(index_input), index_input.vectors.dim
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats], positions: Rows | None = None) -> Floats:

@@ -124,8 +124,8 @@ def pick_index(
     queries = _queries(connection, embedder)
     picked: list[Picked] = []
 
-    def make(source: IndexInput) -> IndexSpec:
-        picked.append(pick(source, queries, wanted, progress, gpus=gpus))
+    def make(index_input: IndexInput) -> IndexSpec:
+        picked.append(pick(index_input, queries, wanted, progress, gpus=gpus))
         return picked[0].spec
 
     rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make)
