@@ -626,8 +626,4 @@ def _lost_phrases(
         )
         for phrase in map(fulltext.shown, fulltext.phrases(expression or ""))
     ]
-    return tuple(
-        sorted(
-            (phrase for phrase in lost if phrase.here < phrase.results), key=lambda phrase: phrase.here - phrase.results
-        )
-    )
+    return tuple(sorted((loss for loss in lost if loss.here < loss.results), key=lambda loss: loss.here - loss.results))
