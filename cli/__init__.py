@@ -96,8 +96,8 @@ class HelpfulGroup(click.Group):
             from difflib import get_close_matches
 
             name = self.aliases.get(args[0], "")
-            if other := self.elsewhere.get(args[0]):
-                ctx.fail(f"{args[0]!r} is no command: run '{other}'")
+            if instead := self.elsewhere.get(args[0]):
+                ctx.fail(f"{args[0]!r} is no command: run '{instead}'")
             if name not in names:
                 near = get_close_matches(args[0], [*names, *self.aliases], 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
@@ -147,16 +147,16 @@ class LazyGroup(HelpfulGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; prepare for an interruption and the settings of a project."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, remaining = super().resolve_command(ctx, args)
         if name in _LONG:
             from ragembed.cli.output import interruption_noted
 
             ctx.with_resource(interruption_noted())
-        if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(rest):
+        if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(remaining):
             from ragembed.cli.project import option_defaults
 
             ctx.default_map = {name: option_defaults(command)}
-        return name, command, rest
+        return name, command, remaining
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and turn exceptions into exit statuses."""

@@ -134,8 +134,8 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
 def _settings(spec: str, text: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for part in text.split(",") if text else []:
-        key, given, value = part.partition("=")
-        if key.strip() not in _SETTINGS or not given or key.strip() in settings:
+        key, equals, value = part.partition("=")
+        if key.strip() not in _SETTINGS or not equals or key.strip() in settings:
             raise ConfigError(
                 f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} at most once, such as alpha=0.8"
             )
@@ -196,9 +196,9 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     if not has_documents(path, corpus):
         return judged
     documents = corpus or (path / _CORPUS if path.is_dir() else path.parent / _CORPUS)
-    known = read_document_ids(documents)
-    require_known(judged.origin, judged.queries.documents, known, documents)
-    return replace(judged, known=known)
+    ids = read_document_ids(documents)
+    require_known(judged.origin, judged.queries.documents, ids, documents)
+    return replace(judged, known=ids)
 
 
 def read_alone(path: Path, split: str) -> Judged:
@@ -230,21 +230,21 @@ def measure(
 
     Runs and stores come first, so that errors in files are reported before anything is encoded.
     """
-    found: dict[int, Measured] = {}
+    by_system: dict[int, Measured] = {}
     for i, system in enumerate(systems):
         if system.run is not None:
-            found[i] = _of_run(judged, system.run, measures, progress)
+            by_system[i] = _of_run(judged, system.run, measures, progress)
         elif system.store is not None and system.search is not None:
-            found[i] = _of_store(judged, system.store, system.search, measures, depth)
-    rest = [i for i in range(len(systems)) if i not in found]
-    if rest and judged.collection is not None:
-        searched = [systems[i] for i in rest]
+            by_system[i] = _of_store(judged, system.store, system.search, measures, depth)
+    remaining = [i for i in range(len(systems)) if i not in by_system]
+    if remaining and judged.collection is not None:
+        searched = [systems[i] for i in remaining]
         for i, measured in zip(
-            rest, _of_collection(judged.collection, searched, measures, depth, progress), strict=True
+            remaining, _of_collection(judged.collection, searched, measures, depth, progress), strict=True
         ):
             # Rankings of a whole grid of settings would take too much memory.
-            found[i] = measured if keep_rankings else replace(measured, rankings=None)
-    return [found[i] for i in range(len(systems))]
+            by_system[i] = measured if keep_rankings else replace(measured, rankings=None)
+    return [by_system[i] for i in range(len(systems))]
 
 
 def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress: TrainingProgress) -> Measured:
@@ -316,14 +316,14 @@ def _by_stores(
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):
         by_config.setdefault(system.config, []).append(i)
-    found: dict[int, Measured] = {}
+    by_system: dict[int, Measured] = {}
     for config, members in by_config.items():
         searches = [search for i in members if (search := systems[i].search) is not None]
         embedder = None if config is None else Embedder(config)
         rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
         scored = (_scored(ranking, collection.relevance, measures) for ranking in rankings)
-        found.update(zip(members, scored, strict=True))
-    return [found[i] for i in range(len(systems))]
+        by_system.update(zip(members, scored, strict=True))
+    return [by_system[i] for i in range(len(systems))]
 
 
 def _scored(
@@ -341,21 +341,21 @@ _EVERY_LAYER = "each"
 _TASK = "retrieval"
 
 
-def candidates(given: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
+def candidates(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
     """Return every combination of the embedding options; ``query_fit`` is the default of that option.
 
     The layer ``each`` stands for every single layer of the model.
     """
-    layers: tuple[str, ...] = given["layers"]
+    layers: tuple[str, ...] = options["layers"]
     if _EVERY_LAYER in layers:
         from ragembed.config.settings import DEFAULT_MODEL
         from ragembed.models.files import find_model, model_shape
 
-        named = embedder_config({name: given[name] for name in ("config_file", "model")})
+        named = embedder_config({name: options[name] for name in ("config_file", "model")})
         _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)
         every = [str(layer) for layer in range(-1, count + 1)]
         layers = tuple(dict.fromkeys(layer for name in layers for layer in (every if name == _EVERY_LAYER else [name])))
-    return embedder_configs({**given, "layers": layers}, query_fit=query_fit)
+    return embedder_configs({**options, "layers": layers}, query_fit=query_fit)
 
 
 def names(collections: Sequence[str], paths: Sequence[Path]) -> list[str]:
@@ -369,51 +369,51 @@ def results(collection: str, named: Sequence[NamedConfig], measured: Iterable[Me
     from ragembed.evaluation.table import Result
 
     first: Measured | None = None
-    for (name, config), one in zip(named, measured, strict=True):
-        first = first or one
-        yield Result(name, config, collection, {**one.scores, **_difference_to(first, one)}, one.headline)
+    for (name, config), outcome in zip(named, measured, strict=True):
+        first = first or outcome
+        yield Result(name, config, collection, {**outcome.scores, **_difference_to(first, outcome)}, outcome.headline)
 
 
-def _difference_to(first: Measured, other: Measured) -> dict[str, dict[str, float]]:
+def _difference_to(first: Measured, later: Measured) -> dict[str, dict[str, float]]:
     """Return the difference of the headline measure, or nothing without per-query values for at least two queries."""
-    if first is other or first.by_query is None or other.by_query is None or len(first.by_query) < 2:
+    if first is later or first.by_query is None or later.by_query is None or len(first.by_query) < 2:
         return {}
     from ragembed.evaluation.retrieval import paired_bootstrap
 
-    found = paired_bootstrap(other.by_query, first.by_query)
-    values = {"difference": found.difference, "low": found.low, "high": found.high, "p_value": found.p_value}
+    tested = paired_bootstrap(later.by_query, first.by_query)
+    values = {"difference": tested.difference, "low": tested.low, "high": tested.high, "p_value": tested.p_value}
     return {"difference_to_first": values}
 
 
-def print_results(task: str, found: Sequence[Result], output: str, html: Path | None = None) -> None:
+def print_results(task: str, evaluated: Sequence[Result], output: str, html: Path | None = None) -> None:
     """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
     from ragembed.evaluation.table import csv_rows
 
     objects = [
-        {"task": task, "collection": one.collection, "name": one.name, **one.scores, "config": one.config.to_dict()}
-        for one in found
+        {"task": task, "collection": row.collection, "name": row.name, **row.scores, "config": row.config.to_dict()}
+        for row in evaluated
     ]
-    _emit(task, objects, csv_rows(found), _result_lines(found, terminal_width()), output, html)
+    _emit(task, objects, csv_rows(evaluated), _result_lines(evaluated, terminal_width()), output, html)
 
 
-def _result_lines(found: Sequence[Result], width: int | None) -> Iterator[str]:
+def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[str]:
     """Yield the lines of the tables, the pairs of alignment, the differences from the first, and undefined results."""
     from ragembed.evaluation.table import columns, labels, text_table, undefined_lines, wrapped
 
-    yield text_table(found, width=width)
+    yield text_table(evaluated, width=width)
     for score in ("uniformity", "alignment"):
-        having = [result for result in found if score in result.scores]
+        having = [result for result in evaluated if score in result.scores]
         if having:
             yield from ("", text_table(having, score, width))
-    scores = {result.collection: result.scores for result in found if "positive_pairs" in result.scores}
+    scores = {result.collection: result.scores for result in evaluated if "positive_pairs" in result.scores}
     lines = [
         f"{collection}: alignment of {one['positive_pairs']:,} pairs with a score of {one['positive_score']:g} or more"
         for collection, one in scores.items()
     ]
-    for result, column, label in zip(found, columns(found), labels(found), strict=True):
+    for result, column, label in zip(evaluated, columns(evaluated), labels(evaluated), strict=True):
         if difference := result.scores.get("difference_to_first"):
             lines.append(_difference_line(f"{result.collection}, {column}: {label}", difference))
-    for line in (*lines, *undefined_lines(found)):
+    for line in (*lines, *undefined_lines(evaluated)):
         yield from wrapped(line, width)
 
 
@@ -446,11 +446,11 @@ def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) 
         print_records({"task": task, "results": list(objects)}, "results", output)
 
 
-def _difference_line(name: str, found: Mapping[str, float]) -> str:
+def _difference_line(name: str, tested: Mapping[str, float]) -> str:
     """Return the line with the difference of the system ``name`` from the first one."""
     return (
-        f"{name}: {found['difference']:+.1f} from the first, 95 % interval {found['low']:+.1f} to "
-        f"{found['high']:+.1f}, p = {found['p_value']:.3f}"
+        f"{name}: {tested['difference']:+.1f} from the first, 95 % interval {tested['low']:+.1f} to "
+        f"{tested['high']:+.1f}, p = {tested['p_value']:.3f}"
     )
 
 
@@ -486,13 +486,13 @@ def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]
 
     width = terminal_width()
     for i, collection in enumerate(dict.fromkeys(row.collection for row in rows)):
-        here = [row for row in rows if row.collection == collection]
+        of_collection = [row for row in rows if row.collection == collection]
         if i:
             yield ""
-        yield f"{collection}, {here[0].measured.scores['queries']:,} queries"
+        yield f"{collection}, {of_collection[0].measured.scores['queries']:,} queries"
         yield ""
-        lines = [[row.system.label, *(f"{value:.1f}" for value in row.means.values())] for row in here]
-        yield from folded([["", *here[0].means], *lines], 1, width)
+        lines = [[row.system.label, *(f"{value:.1f}" for value in row.means.values())] for row in of_collection]
+        yield from folded([["", *of_collection[0].means], *lines], 1, width)
     if any(differences):
         yield ""
     for row, difference in zip(rows, differences, strict=True):
@@ -517,8 +517,8 @@ def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path 
         for a, b, differences in compared
         for name, difference in differences.items()
     ]
-    lines = ["\n\n".join("\n".join(_comparison(*each)) for each in compared)]
-    _emit(_TASK, [_comparison_dict(*each) for each in compared], records, lines, output, html)
+    lines = ["\n\n".join("\n".join(_comparison(*comparison)) for comparison in compared)]
+    _emit(_TASK, [_comparison_dict(*comparison) for comparison in compared], records, lines, output, html)
 
 
 def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict[str, Any]:
@@ -533,8 +533,8 @@ def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict
         "a": system(a),
         "b": system(b),
         "differences": {
-            name: {field: getattr(each, field) for field in ("difference", "low", "high", "p_value", "significant")}
-            for name, each in differences.items()
+            name: {field: getattr(tested, field) for field in ("difference", "low", "high", "p_value", "significant")}
+            for name, tested in differences.items()
         },
     }
 
@@ -547,14 +547,14 @@ def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[
     yield from wrapped(f"{a.collection}, {queries}: A = {a.system.label}, B = {b.system.label}", width)
     yield ""
     lines = [["", "A", "B", "B - A", "95 % interval", "p"]]
-    for name, each in differences.items():
-        means = [f"{each.first:.1f}", f"{each.second:.1f}", f"{each.difference:+.1f}"]
-        lines.append([name, *means, f"{each.low:+.1f} to {each.high:+.1f}", f"{each.p_value:.4f}"])
+    for name, tested in differences.items():
+        means = [f"{tested.first:.1f}", f"{tested.second:.1f}", f"{tested.difference:+.1f}"]
+        lines.append([name, *means, f"{tested.low:+.1f} to {tested.high:+.1f}", f"{tested.p_value:.4f}"])
     yield from folded(lines, 1, width)
     yield ""
     better: dict[str, list[str]] = {"A": [], "B": [], "": []}
-    for name, each in differences.items():
-        better[("B" if each.difference > 0 else "A") if each.significant else ""].append(name)
+    for name, tested in differences.items():
+        better[("B" if tested.difference > 0 else "A") if tested.significant else ""].append(name)
     for system, names in better.items():
         if names and system:
             yield from wrapped(f"{system} is significantly better in {', '.join(names)} (p < 0.05)", width)
@@ -568,7 +568,7 @@ def print_csv(lines: Sequence[Mapping[str, Any]]) -> None:
     for line in lines:
         rows.append({})
         for name, value in line.items():
-            parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else None
+            parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else None
             rows[-1] |= {name: value} if parts is None else parts
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(head for row in rows for head in row)), lineterminator="\n")

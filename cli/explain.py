@@ -83,12 +83,12 @@ def _numbers(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> l
 
 def shaded(body: str, explanation: Explanation) -> str:
     """Return ``body``, a part of the chunk's text, with the words that contribute most on a coloured background."""
-    found = explanation.contributions
+    contributed = explanation.contributions
     at = explanation.hit.chunk.text.find(body)
-    if found is None or at < 0:
+    if contributed is None or at < 0:
         return printable(body)
     shown, end = "", 0
-    for start, stop, level in _levels(found, explanation.origins, at, len(body)):
+    for start, stop, level in _levels(contributed, explanation.origins, at, len(body)):
         if start >= end:
             word = printable(body[start:stop])
             shown += printable(body[end:start]) + click.style(word, fg=_INK, bg=_SHADES[level])
@@ -97,10 +97,10 @@ def shaded(body: str, explanation: Explanation) -> str:
 
 
 def _levels(
-    found: Contributions, origins: Sequence[tuple[int, int] | None], offset: int, length: int
+    contributed: Contributions, origins: Sequence[tuple[int, int] | None], offset: int, length: int
 ) -> list[tuple[int, int, int]]:
     """Return start, end and shade of the words to shade among ``length`` characters from ``offset``, in order."""
-    by_word = found.of_words()
+    by_word = contributed.of_words()
     values = by_word.pairs.sum(axis=0).tolist()
     most = max(
         [value for word, value in zip(by_word.document, values, strict=True) if word.origin == "text"], default=0
@@ -146,14 +146,14 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
 
 def _relevance(parts: RelevanceParts) -> str:
     """Return the relevance and its parts, on the scale of the logarithm of the odds."""
-    known = []
+    terms = []
     if parts.of_cosine and parts.cosine is not None:
-        known.append(f"cosine {parts.cosine:.3f} gives {parts.of_cosine:+.2f}")
+        terms.append(f"cosine {parts.cosine:.3f} gives {parts.of_cosine:+.2f}")
     if parts.matched is not None and parts.highest is not None:
-        known.append(f"BM25, {parts.matched:.0%} of the highest possible {parts.highest:.1f}, {parts.of_matched:+.2f}")
+        terms.append(f"BM25, {parts.matched:.0%} of the highest possible {parts.highest:.1f}, {parts.of_matched:+.2f}")
     part = f"; weight of the cosine {parts.read:.2f}, because the model cannot read the whole query"
     unread = "" if parts.read == 1 else part
-    return f"{parts.value:.2f}: {'; '.join(known)}; origin {parts.origin:+.2f}{unread}"
+    return f"{parts.value:.2f}: {'; '.join(terms)}; origin {parts.origin:+.2f}{unread}"
 
 
 def _scaled(name: str, part: ScorePart, candidates: int | None) -> str:
@@ -172,16 +172,16 @@ def _phrases(phrases: Mapping[str, float]) -> str:
 
 
 def _words(explanation: Explanation) -> list[str]:
-    found = explanation.contributions
-    if found is None:
+    contributed = explanation.contributions
+    if contributed is None:
         return []
     named = "cosine" if explanation.unit == "cosine" or explanation.mode == "dense" else "query"
-    lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
-    if found.carriers and all(token.origin != "text" for token in found.carriers):
-        names = ", ".join(token.text for token in found.carriers)
+    lines = [f"{named:<10} {contributed.score:+.3f}, by words: {_listed(contributed.document_words())}"]
+    if contributed.carriers and all(token.origin != "text" for token in contributed.carriers):
+        names = ", ".join(token.text for token in contributed.carriers)
         lines.append(f"{'':<10} the chunk's vector comes from {names} alone: no values for single words")
-    if not found.additive or abs(found.residual) > LEAST:
-        lines.append(f"             residual, not part of any pair of words: {found.residual:+.3f}")
+    if not contributed.additive or abs(contributed.residual) > LEAST:
+        lines.append(f"             residual, not part of any pair of words: {contributed.residual:+.3f}")
     return lines
 
 
@@ -216,37 +216,36 @@ def explain_absence(
     """Print the rank of a file in each search mode, and the words of the query that score lower in it than in hits."""
     with open_searched(store, collections) as opened:
         name, source = place_in_store(opened, file)
-        found = opened.why_not(query, source, count, mode, store=name)
+        absence = opened.why_not(query, source, count, mode, store=name)
         say_left_out(opened)
-        shown = namer(opened)(found.source, name)
+        shown = namer(opened)(absence.source, name)
     about = {"query": query, "path": shown, "k": count, **({} if name is None else {"store": name})}
-    if not print_record({**about, **found.to_dict()}, output):
-        _print(found, shown, count)
+    if not print_record({**about, **absence.to_dict()}, output):
+        _print(absence, shown, count)
 
 
-def _print(found: WhyNot, shown: str, count: int) -> None:
-    rank = found.rank_in_mode.rank
+def _print(absence: WhyNot, shown: str, count: int) -> None:
+    rank = absence.rank_in_mode.rank
     place = f"rank {rank}" if rank is not None else "not found"
     inside = "" if rank is None else f", {'among' if rank <= count else 'not among'} the first {count}"
-    say(f"{shown}: {place}{inside} ({found.mode}; {counted(found.chunks, 'chunk')})")
-    for standing in found.ranks:
+    say(f"{shown}: {place}{inside} ({absence.mode}; {counted(absence.chunks, 'chunk')})")
+    for standing in absence.ranks:
         say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
-    phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
-    words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
-    compared = (
-        f"score lower in the file{_lines(found.chunk)} than in the {counted(found.results, 'result')} from other files"
-    )
+    phrases = [phrase for phrase in absence.phrases if phrase.results - phrase.here >= LEAST]
+    words = [word for word in absence.words if word.results - word.here >= LEAST and is_word(word.word)]
+    others = f"the {counted(absence.results, 'result')} from other files"
+    compared = f"score lower in the file{_lines(absence.chunk)} than in {others}"
     say(f"Words of the query that {compared}:" if phrases or words else f"No words of the query {compared}.")
     for phrase in phrases[:_WORDS]:
         elsewhere = "" if phrase.here else ", elsewhere in the file" if phrase.in_file else ", not in the file"
         say(
             f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average; in "
-            f"{phrase.found_in} of {counted(found.results, 'result')}{elsewhere}"
+            f"{phrase.found_in} of {counted(absence.results, 'result')}{elsewhere}"
         )
     for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
-    if found.note is not None:
-        say(f"note: {found.note}", err=True)
+    if absence.note is not None:
+        say(f"note: {absence.note}", err=True)
 
 
 def _rank_line(standing: FileRank, count: int) -> str:

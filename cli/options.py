@@ -127,7 +127,7 @@ def setting_option(
 
     Without a value, it is None or empty; with ``filled``, it has the default of the field.
     """
-    [field] = [each for each in dataclasses.fields(kind) if each.name == name]
+    [field] = [field for field in dataclasses.fields(kind) if field.name == name]
     about: Setting = field.metadata["setting"]
     required = field.default is ...
     several = several or field.default == () or (required and str(field.type).startswith("tuple"))
@@ -319,14 +319,14 @@ def words_of(query: tuple[str, ...]) -> str:
 def with_number(args: list[str], option: str, alone: float) -> list[str]:
     """Return ``args`` with ``option`` joined to the number after it, or to ``alone`` if no number follows."""
     joined: list[str] = []
-    rest = iter(range(len(args)))
-    for i in rest:
+    positions = iter(range(len(args)))
+    for i in positions:
         if args[i] == "--":
             return [*joined, *args[i:]]
         if args[i] != option:
             joined.append(args[i])
         elif i + 1 < len(args) and _finite(args[i + 1]) is not None:
-            joined.append(f"{option}={args[next(rest)]}")
+            joined.append(f"{option}={args[next(positions)]}")
         else:
             joined.append(f"{option}={alone:g}")
     return joined
@@ -424,11 +424,11 @@ def served_stores(stores: tuple[str, ...], collections: str | None, hint: str) -
 def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:
     """Return the stores ``[NAME=]PATH`` by name, by default that of the folder; ``hint`` names the option in errors."""
     named: dict[str, Path] = {}
-    for given in stores or (str(choose_store(None)),):
-        match = _NAMED.fullmatch(given)
-        if not given:
+    for text in stores or (str(choose_store(None)),):
+        match = _NAMED.fullmatch(text)
+        if not text:
             raise click.BadParameter("the path is empty: expected the name of a folder", param_hint=hint)
-        path = Path(match[2] if match else given)
+        path = Path(match[2] if match else text)
         name = match[1] if match else _store_name(path)
         if name in named:
             raise click.BadParameter(f"two stores have the name {name!r}: name them with NAME=PATH", param_hint=hint)

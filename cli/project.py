@@ -71,16 +71,17 @@ def choose_store_with_origin(store: Path | None) -> tuple[Path, str]:
         return store, "command line"
     if os.environ.get(layout.STORE_VARIABLE):
         return layout.choose_store(None), f"${layout.STORE_VARIABLE}"
-    here = project()
-    if here is not None and here.store is not None:
-        return layout.require_owner(here.store) if layout.is_store(here.store) else here.store, str(here.path)
+    current = project()
+    if current is not None and current.store is not None:
+        chosen = layout.require_owner(current.store) if layout.is_store(current.store) else current.store
+        return chosen, str(current.path)
     return layout.choose_store(None), "default"
 
 
 def collections_files() -> list[CollectionsFile]:
     """Return the files that define collections; an earlier one hides collections of the same name in a later."""
-    here = project()
-    return [*([] if here is None else [here.collections]), read_registry()]
+    current = project()
+    return [*([] if current is None else [current.collections]), read_registry()]
 
 
 def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
@@ -114,23 +115,23 @@ def stores_in(collections: str) -> dict[str, Path]:
 
 def option_defaults(command: click.Command) -> dict[str, Any]:
     """Return the values that ``ragembed.toml`` has for the options of a command, by the names of their parameters."""
-    here = project()
-    table = {} if here is None else here.options.get(str(command.name), {})
-    if here is None or not table:
+    current = project()
+    table = {} if current is None else current.options.get(str(command.name), {})
+    if current is None or not table:
         return {}
     where = f"[{command.name}]"
     table = dict(table)
     for key, parameter in parameters(command).items():
         if parameter.name in _PATHS and key in table:  # Paths are relative to the file, not to the working directory.
-            table[key] = _inside_all(here, table[key], f"{key} in {where}")
-    values = option_values(command, table, f"{here.path}: {{}} in {where}")
+            table[key] = _inside_all(current, table[key], f"{key} in {where}")
+    values = option_values(command, table, f"{current.path}: {{}} in {where}")
     for name in names_in(values["collections"]) if "collections" in values else ():
-        if name not in here.collections.collections:
+        if name not in current.collections.collections:
             raise ConfigError(
-                f"{here.path}: 'in' in {where} names {name!r}: expected a collection of this file; name your "
+                f"{current.path}: 'in' in {where} names {name!r}: expected a collection of this file; name your "
                 "own collections on the command line"
             )
-    return _with_confirmed_models(values, here.path, where)
+    return _with_confirmed_models(values, current.path, where)
 
 
 def option_values(command: click.Command, table: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -185,18 +186,18 @@ def _checked(parameter: click.Parameter, context: click.Context, value: Any, pla
     return texts
 
 
-def _inside_all(here: Project, value: Any, what: str) -> Any:
+def _inside_all(current: Project, value: Any, what: str) -> Any:
     """Return a path, or a list of them, as absolute paths; other values stay, and are refused later."""
     if isinstance(value, list):
-        return [_inside_all(here, part, what) for part in value]
+        return [_inside_all(current, part, what) for part in value]
     if not isinstance(value, str):
         return value
     if is_url(value):
         raise ConfigError(
-            f"{here.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "
+            f"{current.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "
             "line"
         )
-    return str(here.inside(value, what))
+    return str(current.inside(value, what))
 
 
 def _with_confirmed_models(values: Mapping[str, Any], path: Path, where: str) -> dict[str, Any]:

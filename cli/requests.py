@@ -76,13 +76,13 @@ def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool
 
     A new kind of index removes the limits that were set for the old kind. With ``reset``, start from the defaults.
     """
-    given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
-    if not given and not reset:
+    changes = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
+    if not changes and not reset:
         return None
     stored = IndexConfig() if reset or store is None else store.wanted_index
-    kind = given.pop("kind", stored.kind)
+    kind = changes.pop("kind", stored.kind)
     budget = stored.budget if kind == stored.kind else Budget()
-    limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
+    limits = {name: None if value is NO_LIMIT else value for name, value in changes.items()}
     return IndexConfig(kind, replace(budget, **limits))
 
 

@@ -46,9 +46,9 @@ def open_searched(store: Path | None, collections: str | None, *, refresh: bool 
     else:
         opened = Collection.open(chosen_stores(names, collections_files()))
     if refresh:
-        for each in [opened] if isinstance(opened, Store) else opened.stores.values():
-            if stored_request(each) is not None:  # Otherwise the store has no files, only texts.
-                index_files(IndexingRequest(each.path, opened=each))
+        for member in [opened] if isinstance(opened, Store) else opened.stores.values():
+            if stored_request(member) is not None:  # Otherwise the store has no files, only texts.
+                index_files(IndexingRequest(member.path, opened=member))
     return opened
 
 
@@ -156,9 +156,9 @@ def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None,
     if isinstance(opened, Store):
         return None, source_path(file, opened.path)
     stores = opened.stores
-    for name, each in stores.items():
-        source = source_path(file, each.path)
-        if each.sources([source]):
+    for name, member in stores.items():
+        source = source_path(file, member.path)
+        if member.sources([source]):
             return name, source
     raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
 

@@ -126,15 +126,15 @@ class Collection(Searchable):
             return self._attempt(names, answer, problems)
         except _FAILURES:
             failing = {name: str(error) for name in names if (error := self._failure(name, answer)) is not None}
-            rest = [name for name in names if name not in failing]
-            if not rest or not failing:
+            working = [name for name in names if name not in failing]
+            if not working or not failing:
                 raise
             problems |= failing
             with self._lock:
                 self._failed.update(
                     (name, (time.monotonic() + _RETRY_SECONDS, problem)) for name, problem in failing.items()
                 )
-            return self._attempt(rest, answer, problems)
+            return self._attempt(working, answer, problems)
         finally:
             self._problems = problems
 

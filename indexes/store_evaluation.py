@@ -140,10 +140,12 @@ def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> 
     """
     chunks = frozenset(store.ids())
     stores: dict[str | None, Store] = {None: store} if isinstance(store, Store) else dict(store.stores.items())
-    files = {(name, source) for name, each in stores.items() for source in each.sources()}
+    files = {(name, source) for name, opened in stores.items() for source in opened.sources()}
     places: dict[str, str] = {}
     for name in judged.documents:
-        own = [(of, name) for of in stores] + [(of, source_path(Path(name), each.path)) for of, each in stores.items()]
+        own = [(of, name) for of in stores] + [
+            (of, source_path(Path(name), opened.path)) for of, opened in stores.items()
+        ]
         found_in = [place for place in own if place in files]
         if found_in and (name not in chunks or found_in[0][1] == name):
             places[name] = _file_name(*found_in[0])
@@ -151,18 +153,18 @@ def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> 
             places[name] = name
     shown = f"the store {store.path}" if isinstance(store, Store) else f"the stores {', '.join(store.stores)}"
     require_known(origin, judged.documents, places, shown)
-    found: dict[str, dict[str, int]] = {}
+    relevance: dict[str, dict[str, int]] = {}
     by_file = set()
     for query, gains in judged.relevance.items():
         are_files = {name not in chunks for name in gains}
         if len(are_files) > 1:
             raise ConfigError(f"{origin} names both files and chunks for query {query!r}: expected only one of them")
-        found[query] = {places[name]: gain for name, gain in gains.items()}
-        if len(found[query]) < len(gains):
+        relevance[query] = {places[name]: gain for name, gain in gains.items()}
+        if len(relevance[query]) < len(gains):
             raise ConfigError(f"{origin} names a file by two paths for query {query!r}: remove one of them")
         if True in are_files:
             by_file.add(query)
-    return StoreJudgements(found, frozenset(by_file))
+    return StoreJudgements(relevance, frozenset(by_file))
 
 
 def _rankings(
@@ -175,8 +177,8 @@ def _rankings(
     rankings: Rankings = {}
     for block in blocks(queries.items(), _QUERIES):
         texts = [text for _, text in block]
-        found = store.search_many(texts, depth, search.mode, fusion=search.fusion)
-        for (query, _), hits in zip(block, found, strict=True):
+        answers = store.search_many(texts, depth, search.mode, fusion=search.fusion)
+        for (query, _), hits in zip(block, answers, strict=True):
             best: dict[str, float] = {}
             for hit in hits:
                 best.setdefault(named(query, hit), hit.score)

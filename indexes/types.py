@@ -190,11 +190,11 @@ def as_records(
         raise ConfigError(f"chunks is the text {chunks[:40]!r}: expected a list of texts or chunk records")
     items = list(chunks)
     texts = [item for item in items if isinstance(item, str)]
-    for name, given in (("ids", ids), ("metadata", metadata)):
-        if given is not None and len(texts) != len(items):
+    for name, values in (("ids", ids), ("metadata", metadata)):
+        if values is not None and len(texts) != len(items):
             raise ConfigError(f"{name} was given with chunk records, which have their own: pass it with texts only")
-        if given is not None and len(given) != len(items):
-            raise ConfigError(f"{name} has {len(given)} entries for {len(items)} texts: expected one for each text")
+        if values is not None and len(values) != len(items):
+            raise ConfigError(f"{name} has {len(values)} entries for {len(items)} texts: expected one for each text")
     records = []
     for i, item in enumerate(items):
         if not isinstance(item, str):
@@ -218,7 +218,7 @@ UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 def json_ids(ids: Iterable[str]) -> str:
     """Return ids as a JSON array for SQLite, without invalid ids, which SQLite could confuse with other ids."""
-    return json.dumps([each for each in ids if UNUSABLE.search(each) is None])
+    return json.dumps([chunk_id for chunk_id in ids if UNUSABLE.search(chunk_id) is None])
 
 
 def text_hash(text: str) -> bytes:

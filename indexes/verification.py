@@ -94,8 +94,8 @@ class _Repair:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
             record = catalog.embedder(database.connection)
-            given = self._given is not None and self._given.fingerprint == record["fingerprint"]
-            if Part.EMBEDDER in self._parts and not given:
+            is_given = self._given is not None and self._given.fingerprint == record["fingerprint"]
+            if Part.EMBEDDER in self._parts and not is_given:
                 self._fit_again(database)
             else:
                 if Part.EMBEDDER in self._parts:

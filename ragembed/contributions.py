@@ -103,20 +103,20 @@ class Contributions:
         return _shares(own.query, own.document, own.pairs)
 
 
-def text_parts(text: str, found: TokenParts, chain: Chain, raw: Floats | None = None) -> TextParts:
+def text_parts(text: str, token_parts: TokenParts, chain: Chain, raw: Floats | None = None) -> TextParts:
     """Return the unit vector of ``text`` as a sum, after the post-processors of ``chain``.
 
-    ``found`` holds the parts of the raw vector. ``raw``, shape ``(d,)``, is the stored raw vector, which may be
+    ``token_parts`` holds the parts of the raw vector. ``raw``, shape ``(d,)``, is the stored raw vector, which may be
     rounded; None uses the sum of the parts.
     """
-    own = found.rows.sum(axis=0)
+    own = token_parts.rows.sum(axis=0)
     rounding = np.zeros_like(own) if raw is None else raw.astype(np.float64) - own
-    shares = np.array([*found.shares, 0.0, 1.0 - found.shares.sum()])
-    parts = chain.transform_parts(Parts(np.vstack([found.rows, rounding, np.zeros_like(own)]), shares))
+    shares = np.array([*token_parts.shares, 0.0, 1.0 - token_parts.shares.sum()])
+    parts = chain.transform_parts(Parts(np.vstack([token_parts.rows, rounding, np.zeros_like(own)]), shares))
     rows = Normalize().transform_parts(parts).rows
-    rounding, rest = rows[-2], rows[-1] + (1.0 - found.shares.sum()) * rows[-2]
-    rows = rows[:-2] + found.shares[:, None] * rounding
-    return TextParts(text, found.tokens, rows, rest, rounding, chain.additive)
+    rounding, rest = rows[-2], rows[-1] + (1.0 - token_parts.shares.sum()) * rows[-2]
+    rows = rows[:-2] + token_parts.shares[:, None] * rounding
+    return TextParts(text, token_parts.tokens, rows, rest, rounding, chain.additive)
 
 
 def contributions(query: TextParts, document: TextParts) -> Contributions:

@@ -64,12 +64,12 @@ def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> It
     group: list[Item] = []
     total = 0
     for item in items:
-        each = size(item)
-        if group and total + each > most:
+        item_size = size(item)
+        if group and total + item_size > most:
             yield group
             group, total = [], 0
         group.append(item)
-        total += each
+        total += item_size
     if group:
         yield group
 
@@ -98,8 +98,8 @@ class _Places:
         drawn = (self._rng.random(count) * (numbers + 1)).astype(np.int64)
         places = np.where(numbers < self.limit, numbers, drawn)
         self.seen += count
-        kept = np.flatnonzero(places < self.limit)
-        return kept, places[kept]
+        positions = np.flatnonzero(places < self.limit)
+        return positions, places[positions]
 
 
 class Reservoir:
@@ -130,9 +130,9 @@ class Reservoir:
             raise ConfigError(
                 f"the rows have {block.shape[1]} dimensions: expected {self._rows.shape[1]}, as in the rows before"
             )
-        kept, places = self._places.take(len(block))
+        positions, places = self._places.take(len(block))
         # NumPy assigns in order: if a place is drawn twice, the later row stays.
-        self._rows[places] = block[kept]
+        self._rows[places] = block[positions]
 
     def rows(self) -> Floats:
         """Return the sample, float32, shape ``(min(limit, seen), d)``: a view that is valid until the next block.

@@ -329,10 +329,10 @@ class Embedder(VectorEncoder):
             Whether the new chain is fitted on pseudo-queries separately.
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-        other = Embedder(config, device=self._device, download=self._download, source=self._source)
-        other._texts = self._texts
-        other.__dict__["_built"] = self._built
-        return other
+        embedder = Embedder(config, device=self._device, download=self._download, source=self._source)
+        embedder._texts = self._texts
+        embedder.__dict__["_built"] = self._built
+        return embedder
 
     # Encoding
 
@@ -570,10 +570,10 @@ class Embedder(VectorEncoder):
             The query.
         """
         model = self._built.encoding_model
-        rest = 0 if model is None else model.query_rest(query)
-        if not rest:
+        unread = 0 if model is None else model.query_rest(query)
+        if not unread:
             return None
-        return f"the query is longer than the model's window: its last {rest:,} tokens count only as words"
+        return f"the query is longer than the model's window: its last {unread:,} tokens count only as words"
 
     @property
     def refittable(self) -> Embedder:
@@ -890,11 +890,11 @@ def _reject_str(texts: Iterable[str]) -> Iterable[str]:
 
 
 def _text_list(texts: Iterable[str]) -> list[str]:
-    found = list(_reject_str(texts))
-    for number, text in enumerate(found):
+    as_list = list(_reject_str(texts))
+    for number, text in enumerate(as_list):
         if not isinstance(text, str):
             raise ConfigError(f"text {number} is {str(text)[:80]!r}, of type {type(text).__name__}: expected a str")
-    return found
+    return as_list
 
 
 def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

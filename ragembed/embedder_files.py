@@ -50,10 +50,10 @@ def _check_folder(folder: Path) -> None:
 
 def _is_embedder_config(file: Path) -> bool:
     try:
-        found = json.loads(read_regular(file, _MOST_BYTES))
+        config = json.loads(read_regular(file, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and "state_sha256" in found
+    return isinstance(config, dict) and "state_sha256" in config
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -73,11 +73,11 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"{folder / CONFIG} is damaged ({reason}): fit and save the embedder again") from error
     if not isinstance(about, dict):
         raise ModelError(f"{folder / CONFIG} is damaged: expected a JSON object; fit and save the embedder again")
-    if (found := about.get("format")) != FORMAT:
-        older = isinstance(found, int) and found < FORMAT
+    if (version := about.get("format")) != FORMAT:
+        older = isinstance(version, int) and version < FORMAT
         remedy = "fit it again, or index into a new store" if older else f"upgrade with: {upgrade_command()}"
         raise ModelError(
-            f"the embedder in {folder} has format {found!r}, but this ragembed reads format {FORMAT}: {remedy}"
+            f"the embedder in {folder} has format {version!r}, but this ragembed reads format {FORMAT}: {remedy}"
         )
     _check(about, folder)
     if digest != about["state_sha256"]:
@@ -92,12 +92,12 @@ def _check(about: Mapping[str, Any], folder: Path) -> None:
     """Raise :class:`ModelError` unless ``about`` has every field that :func:`write` stores, with the right type."""
     fitted_on = about.get("fitted_on")
     counts = fitted_on if isinstance(fitted_on, dict) else {}
-    found = {
+    is_right = {
         **{name: isinstance(about.get(name), str) for name in ("state_sha256", "source_sha256", "fingerprint")},
         "config": isinstance(about.get("config"), dict),
         **{f"fitted_on.{name}": isinstance(counts.get(name), int) for name in _COUNTS},
     }
-    wrong = [name for name, right in found.items() if not right]
+    wrong = [name for name, right in is_right.items() if not right]
     if wrong:
         raise ModelError(
             f"{folder / CONFIG} is damaged: {wrong[0]} is missing or has the wrong type; "

@@ -161,8 +161,8 @@ def sync(path: Path) -> None:
 
 def sync_tree(path: Path) -> None:
     """Force a file, or a folder and all that it contains, to disk."""
-    for each in (*path.rglob("*"), path):
-        sync(each)
+    for entry in (*path.rglob("*"), path):
+        sync(entry)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -203,13 +203,13 @@ def file_sha256(path: Path) -> str:
         return read_sha256(path)
     version = [stat.st_size, stat.st_mtime_ns]
     cache = cache_folder() / "hashes.json"
-    known = _read_cache(cache)
-    entry = known.get(str(path))
+    hashes = _read_cache(cache)
+    entry = hashes.get(str(path))
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == version:
         return str(entry[2])
     digest = read_sha256(path)
-    known = {name: value for name, value in known.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in unreadable folders
-    _write_cache(cache, {**known, str(path): [*version, digest]})
+    hashes = {name: value for name, value in hashes.items() if os.path.exists(name)}  # noqa: PTH110  Path.exists() raises in unreadable folders
+    _write_cache(cache, {**hashes, str(path): [*version, digest]})
     return digest
 
 
@@ -230,18 +230,18 @@ def read_sha256(path: Path) -> str:
 def _read_cache(cache: Path) -> dict[str, object]:
     """Return the cached hashes by path; an empty dict if the cache cannot be read."""
     try:
-        known = json.loads(read_regular(cache, _MOST_CACHE))
+        hashes = json.loads(read_regular(cache, _MOST_CACHE))
     except (OSError, ValueError, RecursionError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return hashes if isinstance(hashes, dict) else {}
 
 
-def _write_cache(cache: Path, known: dict[str, object]) -> None:
+def _write_cache(cache: Path, hashes: dict[str, object]) -> None:
     """Write the cache, if possible."""
     temporary = cache.with_suffix(f".{os.getpid()}.tmp")
     try:
         cache.parent.mkdir(0o700, parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(known), encoding="utf-8")
+        temporary.write_text(json.dumps(hashes), encoding="utf-8")
         temporary.replace(cache)
     except OSError:
         return  # without a cache, the file is read again next time

@@ -86,8 +86,8 @@ class RecommendedModel:
     @property
     def options(self) -> str:
         """The options of ``ragembed index`` that the model needs besides ``--model``."""
-        given = {"--document-prompt": self.document_prompt, "--query-prompt": self.query_prompt}
-        return " ".join(f"{name} {shlex.quote(text)}" for name, text in given.items() if text is not None)
+        prompts = {"--document-prompt": self.document_prompt, "--query-prompt": self.query_prompt}
+        return " ".join(f"{name} {shlex.quote(text)}" for name, text in prompts.items() if text is not None)
 
 
 _HUB = "https://huggingface.co/"
@@ -159,14 +159,14 @@ def describe_model(name: str) -> LocalModel:
     if Path(name).is_file():
         raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
     models = local_models()
-    found = next((model for model in models if model.name == name), None)
-    if found is None:
-        known = ", ".join(model.name for model in models) or "no model is on this machine"
+    model = next((model for model in models if model.name == name), None)
+    if model is None:
+        names = ", ".join(model.name for model in models) or "no model is on this machine"
         raise ModelError(
-            f"the model {name!r} is not on this machine: expected a folder or one of these ids: {known}; "
+            f"the model {name!r} is not on this machine: expected a folder or one of these ids: {names}; "
             f"'ragembed index PATH --model {name}' downloads a model of the Hugging Face hub"
         )
-    return found
+    return model
 
 
 def _packed(weights: Path) -> LocalModel:
@@ -191,8 +191,8 @@ def _cached_models() -> Iterator[LocalModel]:
     cache = Path(constants.HF_HUB_CACHE)
     if not cache.is_dir():
         return
-    found = scan_cache_dir(cache)
-    for repository in found.repos:
+    scanned = scan_cache_dir(cache)
+    for repository in scanned.repos:
         if repository.repo_type != "model":
             continue
         current = next((revision for revision in repository.revisions if _REVISION in revision.refs), None)
@@ -203,7 +203,7 @@ def _cached_models() -> Iterator[LocalModel]:
             yield LocalModel(
                 repository.repo_id, "cache", repository.repo_path, bytes=repository.size_on_disk, problem=problem
             )
-    for warning in found.warnings:
+    for warning in scanned.warnings:
         damaged = re.search(r"models--([^/\\\s]+)", str(warning))
         if damaged is not None:
             problem = f"the cache of the model is damaged ({warning}): delete its folder and download it again"

@@ -85,14 +85,14 @@ def unmarked_words_among(words: Iterable[str], language: str) -> set[str]:
 @cache
 def _sections(file: Path) -> dict[str, tuple[str, ...]]:
     """Return the lines of a file by the name above them."""
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if header := _HEADER.fullmatch(line):
-            lines = found[header[1]] = []
+            lines = sections[header[1]] = []
         else:
             lines.append(line)
-    return {name: tuple(lines) for name, lines in found.items()}
+    return {name: tuple(lines) for name, lines in sections.items()}
 
 
 def scripts(text: str) -> Counter[str]:
@@ -120,7 +120,7 @@ def main_language(texts: Iterable[str]) -> str | None:
     counts = scripts(together)
     if not counts:
         return None
-    script = max(counts, key=lambda each: (counts[each], each))
+    script = max(counts, key=lambda name: (counts[name], name))
     east_asian = counts["HAN"] + counts["HIRAGANA"] + counts["KATAKANA"]
     if east_asian >= counts[script]:
         kana = counts["HIRAGANA"] + counts["KATAKANA"]
@@ -162,7 +162,7 @@ def reads_language(tokenizer: Tokenizer, language: str) -> bool:
         return False
     if script != LATIN:
         return True
-    least = min(_tokens_per_letter(tokenizer, everyday_sentences()[each][:_TESTED]) for each in _languages_in(script))
+    least = min(_tokens_per_letter(tokenizer, everyday_sentences()[name][:_TESTED]) for name in _languages_in(script))
     return _tokens_per_letter(tokenizer, sentences) <= _MOST_SPLIT * least
 
 
@@ -177,7 +177,7 @@ def _languages_in(script: str) -> tuple[str, ...]:
 @cache
 def _main_script(language: str) -> str:
     counts = scripts("".join(everyday_sentences()[language]))
-    return "HIRAGANA" if counts["HIRAGANA"] else max(counts, key=lambda each: (counts[each], each))
+    return "HIRAGANA" if counts["HIRAGANA"] else max(counts, key=lambda name: (counts[name], name))
 
 
 @cache

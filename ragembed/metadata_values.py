@@ -87,13 +87,13 @@ def _stored(value: Any, path: tuple[str | int, ...], typed: list[list[Any]]) -> 
 
 def from_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata from which :func:`to_json` made these, with its types."""
-    found = dict(metadata)
+    values = dict(metadata)
     try:
-        for path, name, text in found.pop(TYPES, ()):
-            place: Any = found
+        for path, name, text in values.pop(TYPES, ()):
+            place: Any = values
             for step in path[:-1]:
                 place = place[step]
             place[path[-1]] = _READERS[name](text)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
-        raise StoreDamagedError(f"the types of the metadata {sorted(found)} cannot be read: {error!r}") from error
-    return found
+        raise StoreDamagedError(f"the types of the metadata {sorted(values)} cannot be read: {error!r}") from error
+    return values

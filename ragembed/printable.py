@@ -25,7 +25,7 @@ def printable_line(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """Escape the characters of JSON text that :func:`printable` would change, and line separators."""
-    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def counted(count: int, noun: str) -> str:
@@ -44,4 +44,4 @@ def readable_bytes(size: float) -> str:
 
 def without_secrets(text: str) -> str:
     """Replace user names, passwords and keys in the URLs of ``text``."""
-    return _SECRET.sub(lambda found: f"{found[2]}…" if found[2] else f"{found[1]}…@", text)
+    return _SECRET.sub(lambda match: f"{match[2]}…" if match[2] else f"{match[1]}…@", text)

@@ -204,7 +204,7 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    minutes, remainder = divmod(whole, 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {remainder} s"
     return f"{minutes // 60} h {minutes % 60} min"

@@ -130,8 +130,8 @@ def require_room(library: str) -> None:
     segmentation fault for example, before Python can raise an error.
     """
     limit = _limit()
-    once, each = _ROOM[library]
-    need = once + each * processors()
+    once, per_processor = _ROOM[library]
+    need = once + per_processor * processors()
     if limit is None or (left := limit - _used()) >= need:
         return
     raise OutOfMemoryError(
@@ -143,8 +143,8 @@ def require_room(library: str) -> None:
 def out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     """Return the error to report if ``error`` was caused by a lack of memory, else None."""
     for cause in _causes(error):
-        known = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
-        if known or (isinstance(cause, (RuntimeError, ImportError)) and _LACKS_MEMORY.search(str(cause))):
+        is_memory = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
+        if is_memory or (isinstance(cause, (RuntimeError, ImportError)) and _LACKS_MEMORY.search(str(cause))):
             reason = str(cause).partition("\n")[0].strip() or "an allocation failed"
             return OutOfMemoryError(f"the memory ran out ({reason}); {_remedy(_limit())}")
     return None
@@ -159,10 +159,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _remedy(limit: int | None) -> str:
-    kept = "a store stays in its last committed state"
+    assurance = "a store stays in its last committed state"
     if limit is None:
-        return f"free memory, or use a smaller model; {kept}"
-    return f"raise the limit of {limit:,} MB, for example with 'ulimit -v unlimited'; {kept}"
+        return f"free memory, or use a smaller model; {assurance}"
+    return f"raise the limit of {limit:,} MB, for example with 'ulimit -v unlimited'; {assurance}"
 
 
 def _limit() -> int | None:

@@ -46,7 +46,7 @@ _POSITION = re.compile(r"(.+?)(?::(\d+)(?:-(\d+))?|, page (\d+))?", re.DOTALL)
 @settings(IndexingOptions, *_READING)
 @format_option
 def command(
-    what: str, model: str | None, store: Path | None, collections: str | None, output: str, **given: Any
+    what: str, model: str | None, store: Path | None, collections: str | None, output: str, **reading: Any
 ) -> None:
     """Show how a file is split into chunks, or print indexed text.
 
@@ -65,7 +65,7 @@ def command(
     if os.path.exists(what) or (is_url(what) and position and position[2] is None):  # noqa: PTH110  Path.exists() raises for some names
         require_no(("collections",), "A file")
         file: Place = _FILE.convert(what, None, click.get_current_context())
-        entries = _split(file, choose_store(store), model, given)
+        entries = _split(file, choose_store(store), model, reading)
         about: dict[str, Any] = {"path": shown_path(file), "chunks": entries}
     else:
         require_no(("model", *_READING), "Indexed text")
@@ -88,10 +88,10 @@ def command(
             _print_chunk(entry)
 
 
-def _split(file: Place, store: Path, model: str | None, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _split(file: Place, store: Path, model: str | None, reading_options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the chunks of a file, read and split now."""
     with open_existing(store) as opened:
-        options = indexing_options(opened, given)
+        options = indexing_options(opened, reading_options)
         stored = None if opened is None or model is not None else opened.embedder.refittable
         embedder = stored or Embedder(embedder_config({"model": model}))
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)

@@ -63,8 +63,8 @@ def add(name: str, folders: tuple[Path, ...], stores: tuple[str, ...]) -> None:
     """
     if not folders and not stores:
         raise click.UsageError("there is nothing to add: give a FOLDER or --store PATH")
-    given = [str(folder if is_store(folder) else folder / STORE_FOLDER) for folder in folders]
-    named = {each: path.absolute() for each, path in named_stores((*given, *stores), "FOLDER").items()}
+    folder_stores = [str(folder if is_store(folder) else folder / STORE_FOLDER) for folder in folders]
+    named = {key: path.absolute() for key, path in named_stores((*folder_stores, *stores), "FOLDER").items()}
     for path in named.values():
         require_store(path)
     add_stores(name, named)
@@ -77,17 +77,19 @@ def list_collections(output: str) -> None:
     """List the collections, with the folder and the number of chunks of each store."""
     registry = read_registry()
     collections: list[dict[str, Any]] = []
-    for each in registry.collections.values():
+    for collection in registry.collections.values():
         stores: list[dict[str, Any]] = []
-        for name, path in each.stores.items():
+        for name, path in collection.stores.items():
             stores.append({"name": name, "path": str(path), "chunks": None, "problem": None})
             try:
                 with Store.open(path) as store:
                     stores[-1]["chunks"] = len(store)
             except (RagembedError, OSError) as error:
                 stores[-1]["problem"] = str(error)
-        default = each.name == registry.default
-        collections.append({"name": each.name, "default": default, "stores": stores, "query": dict(each.query)})
+        default = collection.name == registry.default
+        collections.append(
+            {"name": collection.name, "default": default, "stores": stores, "query": dict(collection.query)}
+        )
     if print_records({"path": str(registry.path), "collections": collections}, "collections", output):
         return
     for entry in collections:

@@ -161,8 +161,8 @@ class _RetrievalOptions:
     @property
     def fusion_options(self) -> dict[str, Any]:
         """The settings of the fusion that are given as options."""
-        given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
-        return {name: value for name, value in given.items() if value is not None}
+        options = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
+        return {name: value for name, value in options.items() if value is not None}
 
     def search(self, default: Mode) -> SearchSettings:
         """Return the search settings; ``default`` is the mode if none is given."""
@@ -230,16 +230,16 @@ def retrieval(
         _check_run_out(options.run_out, systems, len(judged))
     progress = StderrProgress(quiet=quiet)
     rows: list[list[Row]] = []
-    for one, name in zip(judged, names([one.name for one in judged], places), strict=True):
-        if count := one.queries.unanswered:
-            progress.note(f"{one.name}: skipped {count:,} judged queries without a relevant document")
+    for judgements, name in zip(judged, names([judgements.name for judgements in judged], places), strict=True):
+        if count := judgements.queries.unanswered:
+            progress.note(f"{judgements.name}: skipped {count:,} judged queries without a relevant document")
         keep = options.run_out is not None
-        measured = measure(one, systems, measures, options.depth, progress, keep_rankings=keep)
-        rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
+        measured = measure(judgements, systems, measures, options.depth, progress, keep_rankings=keep)
+        rows.append([Row(name, *pair) for pair in zip(systems, measured, strict=True)])
     if options.compared:
         print_comparisons([(a, b) for a, b in rows], output, html)
     elif systems[0].config is None:
-        print_rows([row for of_one in rows for row in of_one], output, html)
+        print_rows([row for of_judgements in rows for row in of_judgements], output, html)
     else:
         _print_configurations(rows, output, html)
     if options.run_out is not None:
@@ -341,12 +341,12 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
 
 def _print_configurations(rows: Sequence[Sequence[Row]], output: str, html: Path | None) -> None:
     """Print the table of configurations, as the other tasks do."""
-    found: list[Result] = []
+    every_result: list[Result] = []
     for row in rows:
-        named = [NamedConfig(each.system.label, each.system.config) for each in row if each.system.config is not None]
-        measured = results(row[0].collection, named, [each.measured for each in row])
-        found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
-    print_results("retrieval", found, output, html)
+        named = [NamedConfig(cell.system.label, cell.system.config) for cell in row if cell.system.config is not None]
+        measured = results(row[0].collection, named, [cell.measured for cell in row])
+        every_result += [replace(result, scores={**result.scores, **row[0].system.about()}) for result in measured]
+    print_results("retrieval", every_result, output, html)
 
 
 def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:

@@ -79,20 +79,20 @@ def command(
         _print_summary(discover(roots, options, pruned=True), names, output)
         return
     entries: list[dict[str, Any]] = [
-        {"path": shown_path(each.path) + ("/" if each.is_dir else ""), "size": each.size, "reason": each.skipped}
-        for each in discover(roots, options, pruned=skipped)
-        if (each.skipped is not None) == skipped
+        {"path": shown_path(file.path) + ("/" if file.is_dir else ""), "size": file.size, "reason": file.skipped}
+        for file in discover(roots, options, pruned=skipped)
+        if (file.skipped is not None) == skipped
     ]
     if not print_records({"files": entries}, "files", output):
         for entry in entries:
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
 
-def _print_summary(found: Iterable[FileCandidate], wordless: Mapping[str, float], output: str) -> None:
+def _print_summary(candidates: Iterable[FileCandidate], wordless: Mapping[str, float], output: str) -> None:
     """Print the number and size of the files of each format with the same outcome, and the files without words."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sizes: Counter[tuple[str, str, str]] = Counter()
-    for candidate in found:
+    for candidate in candidates:
         key = _format(candidate), *_outcome(candidate)
         counts[key] += 1
         sizes[key] += candidate.size

@@ -60,7 +60,7 @@ class IndexCommand(WritingCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the first sentence on each listed option, and the names of the others."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
         records = [option.get_help_record(ctx) or ("", "") for option in options if option.name not in UNLISTED]
         with formatter.section("Options"):
             formatter.write_dl([(names, _SENTENCE.split(text)[0]) for names, text in records])
@@ -305,14 +305,14 @@ def _worker_pool(options: _IndexRunOptions) -> WorkerPool | None:
 def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
     """Return where an interrupted run was, what it has kept, and what to do."""
     if has_workers:
-        kept = "finished tasks are kept"
+        saved = "finished tasks are kept"
     elif is_store(store):
-        kept = "finished chunks are kept"
+        saved = "finished chunks are kept"
     else:
         return "nothing was saved"
     if progress.phase == "embedding" and progress.total:
-        kept = f"{progress.done:,} of {counted(progress.total, 'chunk')} were embedded, {kept}"
-    return f"{kept}; run the same command to continue"
+        saved = f"{progress.done:,} of {counted(progress.total, 'chunk')} were embedded, {saved}"
+    return f"{saved}; run the same command to continue"
 
 
 def _print_skipped(report: IndexingReport, store: Path, *, verbose: bool) -> None:

@@ -44,19 +44,19 @@ def command(names: tuple[str, ...], output: str) -> None:
     The command reads configuration files. It does not load weights, and never uses the network.
     """
     models = [describe_model(name) for name in names] if names else local_models()
-    here = {model.name for model in models}
+    local = {model.name for model in models}
     records = [{**asdict(model), "folder": shown_path(model.folder)} for model in models]
     value: dict[str, Any] = {
         "models": [{"name": record.pop("name"), "usable": record["problem"] is None, **record} for record in records]
     }
     if not names:
-        value["recommended"] = [{**asdict(model), "on_this_machine": model.name in here} for model in RECOMMENDED]
+        value["recommended"] = [{**asdict(model), "on_this_machine": model.name in local} for model in RECOMMENDED]
     if print_records(value, "models", output):
         return
-    lines = _details(models) if names else [*_listing(models), "", *_recommendations(here)]
+    lines = _details(models) if names else [*_listing(models), "", *_recommendations(local)]
     for line in lines:
         say(line)
-    if not names and DEFAULT_MODEL not in here:
+    if not names and DEFAULT_MODEL not in local:
         say(f"note: the default model is not on this machine; install it with: {install_default()}", err=True)
 
 
@@ -108,7 +108,7 @@ def _details(models: Sequence[LocalModel]) -> Iterator[str]:
         yield from (f"{name:<15}{value}" for name, value in lines.items() if value is not None)
 
 
-def _recommendations(here: set[str]) -> Iterator[str]:
+def _recommendations(local: set[str]) -> Iterator[str]:
     """Yield a table of recommended models by purpose; below a row are the options that it needs and its source."""
     cells = []
     for model in RECOMMENDED:
@@ -122,7 +122,7 @@ def _recommendations(here: set[str]) -> Iterator[str]:
         if model.purpose != purpose:
             purpose = model.purpose
             yield purpose
-        yield f"{row}{'  (on this machine)' if model.name in here else ''}"
+        yield f"{row}{'  (on this machine)' if model.name in local else ''}"
         yield f"      {model.source}"
         if model.options:
             yield f"      {model.options}"

@@ -18,5 +18,5 @@ def command() -> None:
     """
 
 
-for each in (reproduce.command, train.command, tasks.command, train.reverse_dictionary):
-    command.add_command(each)
+for subcommand in (reproduce.command, train.command, tasks.command, train.reverse_dictionary):
+    command.add_command(subcommand)

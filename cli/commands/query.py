@@ -54,11 +54,11 @@ class RankingCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--mmr`` without a number gets the default."""
-        rest = super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+        remaining = super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
         if not ctx.resilient_parsing:
             confirm_models(ctx)
             apply_collection(ctx)
-        return rest
+        return remaining
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def command(
     from ragembed.reports.store_report import report
 
     check_output(file)
-    more = [read_results(each) for each in results_files]
+    more = [read_results(results_file) for results_file in results_files]
     queries = [*asked, *([] if queries_file is None else read_queries(queries_file))]
     progress = StderrProgress(quiet=quiet)
     with Store.open(choose_store(store)) as opened:

@@ -45,8 +45,8 @@ _STATED_DEFAULT = re.compile(r"\[default: (.*)\]", re.DOTALL)
 
 def print_settings(context: click.Context, store: Path | None, output: str, *, only_set: bool) -> None:
     """Print the settings and where they come from; with ``only_set``, without those that are the defaults."""
-    here = project()
-    files = {"project": None if here is None else str(here.path), "collections": str(registry_file())}
+    current = project()
+    files = {"project": None if current is None else str(current.path), "collections": str(registry_file())}
     rows = [row for row in _settings(context, store) if row[0]["origin"] != _DEFAULT or not only_set]
     if print_records({"files": files, "settings": [record for record, _ in rows]}, "settings", output):
         return
@@ -61,33 +61,33 @@ def print_settings(context: click.Context, store: Path | None, output: str, *, o
         say(f"{name:<28} {otherwise if value in (None, '', [], ()) else shown}  ({record['origin']})")
 
 
-def _settings(context: click.Context, given: Path | None) -> Iterator[tuple[dict[str, Any], str]]:
+def _settings(context: click.Context, given_store: Path | None) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the store, the default collection, and each option of index and query, as without a command line.
 
     Each comes with what the option does without a value.
     """
-    store, origin = choose_store_with_origin(given)
-    collections = chosen_collections(given, None) or []
+    store, origin = choose_store_with_origin(given_store)
+    collections = chosen_collections(given_store, None) or []
     yield {"command": None, "name": "store", "value": str(store), "origin": origin}, ""
     files = collections_files() if collections else []
     for name in collections:
         default_of = next(str(file.path) for file in files if file.default == name)
         yield {"command": None, "name": "collection", "value": name, "origin": default_of}, ""
-    group, here = context.find_root().command, project()
-    usual, kept = _values_of(None), _kept(store)
+    group, current = context.find_root().command, project()
+    usual, stored = _values_of(None), _kept(store)
     for command in [group.get_command(context, name) for name in _COMMANDS] if isinstance(group, click.Group) else ():
         if command is None:
             continue
         defaults = command.make_context(str(command.name), [], resilient_parsing=True).params
         values = {name: (value, _DEFAULT) for name, value in defaults.items() if value not in (None, ())}
-        for name in kept.keys() - values.keys():
-            values[name] = kept[name], _DEFAULT if kept[name] == usual.get(name) else _STORE
+        for name in stored.keys() - values.keys():
+            values[name] = stored[name], _DEFAULT if stored[name] == usual.get(name) else _STORE
         for file in reversed(files if command.name == "query" else []):
             for collection in (file.collections[name] for name in collections if name in file.collections):
                 settings = option_values(command, collection.query, f"{file.path}: {{}}")
                 values |= {name: (value, str(file.path)) for name, value in settings.items()}
-        if here is not None:
-            values |= {name: (value, str(here.path)) for name, value in option_defaults(command).items()}
+        if current is not None:
+            values |= {name: (value, str(current.path)) for name, value in option_defaults(command).items()}
         for key, parameter in parameters(command).items():
             if parameter.name not in NEVER_SET:
                 value, origin = values.get(str(parameter.name), (None, _DEFAULT))
@@ -109,7 +109,7 @@ def _values_of(path: Path | None) -> dict[str, Any]:
     """Return the settings of a store, or of a new one, by the names of their options."""
     if path is None or not is_store(path):
         settings = (EmbedderConfig(), IndexingOptions(), IndexConfig(), Fusion())
-        return {name: value for each in settings for name, value in each.to_dict().items()} | {"language": ENGLISH}
+        return {name: value for part in settings for name, value in part.to_dict().items()} | {"language": ENGLISH}
     with open_existing(path) as store:
         config, request = stored_config(store), stored_request(store)
         if store is None:

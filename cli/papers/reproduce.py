@@ -112,11 +112,11 @@ def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
                 say(f"written: {file}")
 
 
-def _list(found: list[Item], data: Path | None) -> None:
+def _list(items: list[Item], data: Path | None) -> None:
     from ragembed.papers.reproduction.data import COLLECTIONS
 
-    click.echo("\n".join(f"{item.name:<11} {item.title}" for item in found))
-    used = dict.fromkeys(name for item in found for name in item.collections)
+    click.echo("\n".join(f"{item.name:<11} {item.title}" for item in items))
+    used = dict.fromkeys(name for item in items for name in item.collections)
     missing = [name for name in used if data is None or COLLECTIONS[name].find(data) is None]
     if missing:
         click.echo("\nmissing collections:" if data is not None else "\ncollections:")

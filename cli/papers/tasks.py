@@ -124,20 +124,20 @@ def _task(
 
             check_plot(named, plot_file)
         progress = StderrProgress(quiet=quiet)
-        found: list[Result] = []
+        so_far: list[Result] = []
         try:
             # Collections use the same corpora for weights and post-processors.
             with kept_states():
-                for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                for task, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
                     # One by one: if a later collection or configuration fails, += has kept the earlier results.
-                    measured = evaluate(one, [config for _, config in named], progress=progress)
-                    found += results(collection, named, (outcome for _, outcome in measured))
+                    measured = evaluate(task, [config for _, config in named], progress=progress)
+                    so_far += results(collection, named, (outcome for _, outcome in measured))
         except BaseException:
-            if found:
+            if so_far:
                 say("note: the evaluation failed: these are the results so far", err=True)
-                _show(name, found, output, html, plot_file)
+                _show(name, so_far, output, html, plot_file)
             raise
-        _show(name, found, output, html, plot_file)
+        _show(name, so_far, output, html, plot_file)
 
     counts = click.option(
         "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
@@ -155,12 +155,12 @@ def _task(
     return click.command(name=name, help=text, short_help=short)(evaluate_task)
 
 
-def _show(name: str, found: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
-    print_results(name, found, output, html)
+def _show(name: str, evaluated: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
+    print_results(name, evaluated, output, html)
     if plot_file is not None:
         from ragembed.papers.sentences.plots import plot
 
-        plot(found, plot_file)
+        plot(evaluated, plot_file)
 
 
 for _made in (
@@ -233,33 +233,33 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
     from ragembed.papers.sentences.description import describe
 
     tokenizer = TextTokenizer(find_tokenizer(DEFAULT_MODEL if model is None else model)[0])
-    found = [each for path in paths for each in describe(path, tokenizer)]
-    objects = [{"task": "describe", **asdict(each)} for each in found]
+    descriptions = [description for path in paths for description in describe(path, tokenizer)]
+    objects = [{"task": "describe", **asdict(description)} for description in descriptions]
     if output == "text":
-        click.echo(printable("\n".join(_table(found))))
+        click.echo(printable("\n".join(_table(descriptions))))
     elif output == "csv":
         print_csv(objects)
     else:
         print_objects("describe", objects, output)
 
 
-def _table(found: Sequence[Description]) -> list[str]:
+def _table(descriptions: Sequence[Description]) -> list[str]:
     from ragembed.evaluation.table import folded
 
     lines = [list(_HEADS)]
-    for each in found:
-        both = each.words, each.tokens
+    for description in descriptions:
+        both = description.words, description.tokens
         lines.append(
             [
-                each.collection,
-                each.split or "",
-                f"{each.texts:,}",
-                "" if each.classes is None else str(each.classes),
-                "" if each.imbalance is None else f"{each.imbalance:.1f}",
-                *(f"{one.vocabulary:,}" for one in both),
-                *(f"{one.length:.1f}" for one in both),
-                *(f"{one.alphabetic:.0f}" for one in both),
-                "" if each.overlap is None else f"{each.overlap:.0f}",
+                description.collection,
+                description.split or "",
+                f"{description.texts:,}",
+                "" if description.classes is None else str(description.classes),
+                "" if description.imbalance is None else f"{description.imbalance:.1f}",
+                *(f"{counts.vocabulary:,}" for counts in both),
+                *(f"{counts.length:.1f}" for counts in both),
+                *(f"{counts.alphabetic:.0f}" for counts in both),
+                "" if description.overlap is None else f"{description.overlap:.0f}",
             ]
         )
     return folded(lines, 1, terminal_width())

@@ -160,7 +160,7 @@ def defsent_plus(
     quiet: bool,
     output: str,
     material: _DictionaryOptions,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Train with DefSent+, for dictionaries with any entries.
 
@@ -179,7 +179,7 @@ def defsent_plus(
         if not quiet:
             say(f"note: using the recipe {recipe}: choose another with --recipe", err=True)
     steps = RECIPES[recipe].steps(steps_of, chosen, learning_rates, ica)
-    _train(material, steps, quiet, output, head=head, **given)
+    _train(material, steps, quiet, output, head=head, **options)
 
 
 @command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
@@ -201,7 +201,7 @@ def defsent_plus(
 )
 @_training_options
 def defsent(
-    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _DictionaryOptions, **given: Any
+    pooling: Pooling, learning_rate: float, quiet: bool, output: str, material: _DictionaryOptions, **options: Any
 ) -> None:
     """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
@@ -211,7 +211,7 @@ def defsent(
     This is the older method. It uses only entries that are single tokens. The model learns to map each definition,
     through its frozen masked-language head, to the word embedding of the entry.
     """
-    _train(material, (StepSettings(pooling, "words", learning_rate),), quiet, output, **given)
+    _train(material, (StepSettings(pooling, "words", learning_rate),), quiet, output, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,8 @@ def _combination(value: str) -> tuple[Pooling, EntryKind]:
     """Parse ``cls,amp`` to a pooling and a kind of entry vectors; raise a usage error for anything else."""
     parts = [part.strip().lower() for part in value.split(",")]
     if len(parts) == 2:
-        pooling = next((each for each in get_args(Pooling) if each == parts[0]), None)
-        entries = next((each for each in ("ac", "amp") if each == parts[1]), None)
+        pooling = next((name for name in get_args(Pooling) if name == parts[0]), None)
+        entries = next((name for name in ("ac", "amp") if name == parts[1]), None)
         if pooling is not None and entries is not None:
             return pooling, entries
     raise click.BadParameter(
@@ -342,12 +342,12 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
         scores = [_mean(report["before"]["sts"][name]) for name in poolings]
         yield ["before", *[""] * (len(heads) - 1), *(f"{score:.1f}" for score in scores)]
     for number, step in enumerate(steps, 1):
-        found, space = step["summary"], step["space"]
+        stats, space = step["summary"], step["space"]
         row = [f"step {number}", f"{space['isoscore']:.3f}"]
         row.append(f"{space['isoscore_ica']:.3f}" if "isoscore_ica" in space else "")
-        row += [_spread(found["first_loss"], 2), _spread(found["loss"], 2), f"{found['seconds']['mean'] / 60:.1f}"]
+        row += [_spread(stats["first_loss"], 2), _spread(stats["loss"], 2), f"{stats['seconds']['mean'] / 60:.1f}"]
         if held_out:
-            row += [_spread(found["held_out"][name], 1) for name in ("top1", "top10", "top100")]
+            row += [_spread(stats["held_out"][name], 1) for name in ("top1", "top10", "top100")]
         if similarity:
             row += [_similarity(step["runs"], name) for name in poolings]
         yield row
@@ -404,10 +404,10 @@ def reverse_dictionary(
 
     reverse = ReverseDictionary(model, device)
     if text is not None:
-        found = [{"entry": each.entry, "probability": each.probability} for each in reverse.look_up(text, k)]
-        if not print_records({"entries": found}, "entries", output):
-            for each in found:
-                say(f"{each['probability']:.4f}  {each['entry']}")
+        entries = [{"entry": hit.entry, "probability": hit.probability} for hit in reverse.look_up(text, k)]
+        if not print_records({"entries": entries}, "entries", output):
+            for entry in entries:
+                say(f"{entry['probability']:.4f}  {entry['entry']}")
     elif evaluate is not None:
         from ragembed.papers.training.dictionary import read_dictionaries
 

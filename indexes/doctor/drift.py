@@ -237,8 +237,8 @@ class _DriftMeasurement:
         """Return the fields of the report about searches now and after a refit."""
         embedder = self._embedder
         raw = fitting.sample_raw(self._raw(), embedder.config.seed)
-        known = joined(load_queries(path, connection) for path, connection in self._stores)
-        refitted = self._refitted(raw, known)
+        stored = joined(load_queries(path, connection) for path, connection in self._stores)
+        refitted = self._refitted(raw, stored)
         if refitted is None:
             return {}
         seed = embedder.config.seed
@@ -246,7 +246,7 @@ class _DriftMeasurement:
             queries = refitted.fitted_queries.raw[:QUERIES]
         else:
             drawn = draw_pseudo_queries(self._texts(), QUERIES, seed)
-            queries = PseudoQueries.of(drawn, embedder.raw_pseudo_queries, known).raw
+            queries = PseudoQueries.of(drawn, embedder.raw_pseudo_queries, stored).raw
         rng = np.random.default_rng(seed)
         before = embedder.fitted_on.documents if embedder.fitted_on else 0
         unchanged = min(before - (removed or 0), self._vectors)
@@ -265,7 +265,7 @@ class _DriftMeasurement:
             "chance": min((overlap(part, now) for part in by_chance), default=1.0),
         }
 
-    def _refitted(self, raw: Floats, known: PseudoQueries | None) -> Embedder | None:
+    def _refitted(self, raw: Floats, stored: PseudoQueries | None) -> Embedder | None:
         """Return the embedder after a refit, or None with a note if a refit is not possible."""
         embedder, wanted = self._embedder, self._wanted
         config = embedder.config
@@ -281,7 +281,7 @@ class _DriftMeasurement:
         else:
             try:
                 unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
-                return unfitted.fit_chain(raw, self._texts(), known)
+                return unfitted.fit_chain(raw, self._texts(), stored)
             except RankError as error:
                 self._notes.append(f"the post-processors cannot be fitted: {error}")
         return None
@@ -339,12 +339,12 @@ def _scaled(weights: Floats) -> Doubles:
     return wide / total if total > 0 else np.full(len(wide), 1.0 / len(wide))
 
 
-def overlap(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     """Return the mean share of results that two searches have in common; both are ids, shape ``(queries, k)``."""
-    if not one.size:
+    if not first.size:
         return 1.0
-    common = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(one, other, strict=True)]
-    return sum(common) / one.size
+    common = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(first, second, strict=True)]
+    return sum(common) / first.size
 
 
 def chance_size(before: int, now: int, kept: int) -> int:

@@ -113,7 +113,7 @@ class Commands:
         folder, file = (str(file_path(path, self._store)).rstrip("/") for path in (max(above, key=len), name))
         below = Path(file).relative_to(folder).as_posix()
         others = (posixpath.normpath(f"{root}/{below}") for root in self.roots if root not in above)
-        return [] if any(other in sources for other in others) else ["/" + _SPECIAL.sub(r"\\\1", below)]
+        return [] if any(path in sources for path in others) else ["/" + _SPECIAL.sub(r"\\\1", below)]
 
     def again(self, **changes: Any) -> str:
         """Return the command that indexes the same files with the same settings into a new store beside this one.

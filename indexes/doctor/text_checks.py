@@ -189,7 +189,7 @@ def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
             exam.commands.run("query", "--dedupe", "your query"),
             round(share * exam.chunks),
             share,
-            examples(sorted({f"{one} and {other}" for one, other in pairs})),
+            examples(sorted({f"{chunk} and {duplicate}" for chunk, duplicate in pairs})),
         )
 
 
@@ -269,8 +269,8 @@ def _count_cuts(exam: Examination, embedder: Embedder, source: SourceRecord, opt
         cuts.unread += 1
         return
     cuts.chunks += len(chunks)
-    rest = iter(chunks)
-    chunk = next(rest, None)
+    remaining = iter(chunks)
+    chunk = next(remaining, None)
     for document in documents:
         pieces = [block for block in document.blocks if block.kind in ("code", "table")]
         starts = [piece.start for piece in pieces]
@@ -283,7 +283,7 @@ def _count_cuts(exam: Examination, embedder: Embedder, source: SourceRecord, opt
                 cut[number] = pieces[number]
                 cuts.cut += 1
                 cuts.places.append(_place(shown_path(place), chunk))
-            chunk = next(rest, None)
+            chunk = next(remaining, None)
         cuts.lengths += [_tokens(embedder, document.text[piece.start : piece.end]) for piece in cut.values()]
 
 

@@ -79,7 +79,9 @@ def build_index(
     try:
         index = faiss.index_factory(vectors.dim, spec.factory(len(vectors), vectors.dim), faiss.METRIC_INNER_PRODUCT)
         if spec.name == "sq8":  # trained on the range of all vectors, so that rounding is the only error of its codes
-            index.train(np.concatenate([np.stack([each.min(axis=0), each.max(axis=0)]) for _, each in blocks(vectors)]))
+            index.train(
+                np.concatenate([np.stack([block.min(axis=0), block.max(axis=0)]) for _, block in blocks(vectors)])
+            )
         elif not index.is_trained:
             _train(index, vectors, gpus)
         with create_file(file) as stream:

@@ -76,9 +76,9 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for vectors, allowed in parts:
         for start, block in blocks(vectors):
-            kept = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
-            if len(kept):
-                best = -np.sort(-np.hstack([best, best_products(queries, kept, K)]), axis=1)[:, :K]
+            candidates = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
+            if len(candidates):
+                best = -np.sort(-np.hstack([best, best_products(queries, candidates, K)]), axis=1)[:, :K]
     k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
     return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
 

@@ -40,13 +40,13 @@ _LINKS_AT_ONCE = 1 << 22
 
 def check_index_file(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
     """Raise :class:`StoreDamagedError` unless ``file`` is an index of this kind for ``rows`` vectors of ``dim``."""
-    found = None
+    kind = None
     try:
         data: NDArray[np.uint8] = (
             np.memmap(file, dtype=np.uint8, mode="r") if file.stat().st_size else np.empty(0, "u1")
         )
-        found = _IndexParts(data).whole(rows, dim, transformed=spec.transformed)
-        reason = "" if found == (spec.family, spec.codes) else f"it is an index of kind {found[0]} of {found[1]}"
+        kind = _IndexParts(data).whole(rows, dim, transformed=spec.transformed)
+        reason = "" if kind == (spec.family, spec.codes) else f"it is an index of kind {kind[0]} of {kind[1]}"
     except (_InvalidError, struct.error) as error:
         reason = str(error)
     if reason:
@@ -76,9 +76,9 @@ class _IndexParts:
 
     def whole(self, rows: int, dim: int, *, transformed: bool) -> tuple[Family, Codes]:
         """Read the whole file; return how the index is searched, and how it keeps vectors."""
-        found = self._indexed(rows, dim, transformed=transformed)
+        kind = self._indexed(rows, dim, transformed=transformed)
         _require(self._at == len(self._data), f"it has {len(self._data) - self._at:,} bytes after its end")
-        return found
+        return kind
 
     def _indexed(self, rows: int, dim: int, *, transformed: bool) -> tuple[Family, Codes]:
         kind = self._header(rows, dim)
@@ -102,9 +102,9 @@ class _IndexParts:
 
     def _numbers(self, layout: str) -> tuple[Any, ...]:
         numbers = struct.Struct(f"<{layout}")
-        found = numbers.unpack_from(self._bytes, self._at)
+        values = numbers.unpack_from(self._bytes, self._at)
         self._at += numbers.size
-        return found
+        return values
 
     def _vector(self, dtype: str, length: int | None = None) -> NDArray[Any]:
         """Read a counted array, of ``length`` elements if that is given."""
@@ -257,9 +257,9 @@ class _IndexParts:
 
 def _largest(values: NDArray[np.float32]) -> float:
     """Return the largest absolute value."""
-    found = float(np.abs(values).max(initial=0.0))
-    _require(found < _MOST_VALUE, f"it has the value {found}")
-    return found
+    largest = float(np.abs(values).max(initial=0.0))
+    _require(largest < _MOST_VALUE, f"it has the value {largest}")
+    return largest
 
 
 def _all_between(values: NDArray[Any], low: int, high: int) -> bool:

@@ -77,20 +77,20 @@ class GpuIndex:
         with _LOCK:
             if probes is not None:  # set on the index: copies on several GPUs ignore the parameters of a search
                 faiss.GpuParameterSpace().set_index_parameter(self._index, "nprobe", probes)
-            scores, found = self._in_blocks(queries, min(k, self._index.ntotal), max(1, len(queries)))
-        missing = found < 0
+            scores, numbers = self._in_blocks(queries, min(k, self._index.ntotal), max(1, len(queries)))
+        missing = numbers < 0
         scores[missing] = -np.inf
-        return scores, found if self._rows is None else np.where(missing, -1, self._rows[found])
+        return scores, numbers if self._rows is None else np.where(missing, -1, self._rows[numbers])
 
     def _in_blocks(self, queries: Floats, k: int, size: int) -> tuple[Floats, Rows]:
         """Search for ``size`` queries at a time, or for fewer if memory runs out."""
-        scores, found = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
+        scores, numbers = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
         start = 0
         while start < len(queries) and k:
             block = slice(start, start + size)
             least = size <= _LEAST_QUERIES
             try:
-                scores[block], found[block] = self._index.search(queries[block], k)
+                scores[block], numbers[block] = self._index.search(queries[block], k)
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
@@ -102,7 +102,7 @@ class GpuIndex:
                 size = max(_LEAST_QUERIES, size // 2)
             else:
                 start += size
-        return scores, found
+        return scores, numbers
 
 
 def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuIndex:

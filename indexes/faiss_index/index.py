@@ -168,12 +168,12 @@ class SegmentIndex:
         """Search the lists ``numbers`` for transformed ``queries``; their ``distances`` are those of the centroids."""
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
-        kept = np.ascontiguousarray(numbers), np.ascontiguousarray(distances), scores, rows
+        arrays = np.ascontiguousarray(numbers), np.ascontiguousarray(distances), scores, rows
         settings = {} if allowed is None else {"sel": _selector(allowed)}
         parameters = faiss.SearchParametersIVF(nprobe=numbers.shape[1], **settings)
         with _threads_for(len(queries), self._threads):
             self._lists.search_preassigned_c(
-                len(queries), faiss.swig_ptr(queries), k, *map(faiss.swig_ptr, kept), False, parameters
+                len(queries), faiss.swig_ptr(queries), k, *map(faiss.swig_ptr, arrays), False, parameters
             )
         scores[rows < 0] = -np.inf
         return scores, rows
@@ -221,7 +221,7 @@ class SegmentIndex:
         with ONE_BLAS_THREAD:
             lowest, positions, products = above_estimate(queries * factor, k, codes, centre, selected)
         scores = np.empty((len(queries), k), dtype=np.float32)
-        found = np.empty((len(queries), k), dtype=np.int64)
+        nearest_rows = np.empty((len(queries), k), dtype=np.int64)
         missed = []
         for i, (at, values) in enumerate(zip(positions, products, strict=True)):
             least = -np.inf
@@ -233,10 +233,10 @@ class SegmentIndex:
                 missed.append(i)
                 continue
             order = np.argsort(-values, kind="stable")[:k]
-            scores[i], found[i] = values[order] + origin[i], rows[at[order]]
+            scores[i], nearest_rows[i] = values[order] + origin[i], rows[at[order]]
         if missed:
-            scores[missed], found[missed] = self._search_by_faiss(queries[missed], k, start, stop, allowed)
-        return scores, found
+            scores[missed], nearest_rows[missed] = self._search_by_faiss(queries[missed], k, start, stop, allowed)
+        return scores, nearest_rows
 
     def rounding(self, queries: Floats) -> Floats:
         """Return for each query the largest difference between an inner product with a code and with its vector.
@@ -347,8 +347,8 @@ class SegmentIndex:
         else:
             inner = faiss.downcast_index(self._index.index)
             inner = faiss.downcast_index(inner.storage) if self._spec.family == "graph" else inner
-        kept: Floats = inner.sa_decode(inner.sa_encode(np.ascontiguousarray(vectors, dtype=np.float32)))
-        return kept
+        decoded: Floats = inner.sa_decode(inner.sa_encode(np.ascontiguousarray(vectors, dtype=np.float32)))
+        return decoded
 
 
 def transformed(index: Any, vectors: Floats) -> Floats:
@@ -489,11 +489,11 @@ class DividedIndex:
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`SegmentIndex.search` does."""
         k = min(k, self._size)
-        found = self._run(self._index.divided(queries, k, allowed, share, effort, self._parts))
-        scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*found, strict=True))
+        answers = self._run(self._index.divided(queries, k, allowed, share, effort, self._parts))
+        scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*answers, strict=True))
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        each = np.arange(len(queries))[:, None]
-        return scores[each, best], rows[each, best]
+        query = np.arange(len(queries))[:, None]
+        return scores[query, best], rows[query, best]
 
     def rounding(self, queries: Floats) -> Floats:
         """Return the rounding of the index; see :meth:`SegmentIndex.rounding`."""
@@ -547,8 +547,8 @@ class RefinedIndex:
             some = slice(start, start + together)
             scores[some] = self._scores(queries[some], rows[some])
         best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, len(self._rows))]
-        each = np.arange(len(queries))[:, None]  # ten times as fast as take_along_axis for one query
-        return scores[each, best], rows[each, best]
+        query = np.arange(len(queries))[:, None]  # ten times as fast as take_along_axis for one query
+        return scores[query, best], rows[query, best]
 
     def _scores(self, queries: Floats, rows: Rows) -> Floats:
         """Return inner products, shape ``(n, m)``, of each query with the vectors of its ``rows``, shape ``(n, m)``."""
@@ -567,8 +567,8 @@ def most_threads() -> int:
 def _selected(allowed: Bools, rows: Rows) -> Bools:
     """Return by position whether the row of a vector is ``allowed``, a mask over rows."""
     selected = np.zeros(len(rows), dtype=bool)
-    known = rows < len(allowed)
-    selected[known] = allowed[rows[known]]
+    is_known = rows < len(allowed)
+    selected[is_known] = allowed[rows[is_known]]
     return selected
 
 

@@ -84,10 +84,10 @@ def inner_products(queries: Floats, vectors: Floats) -> Floats:
     if not products.size:
         return products
     if queries.shape[1] < _LEAST_SUMMED_ALIKE:
-        found, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
-        np.put_along_axis(products, positions, found, axis=1)
+        nearest, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
+        np.put_along_axis(products, positions, nearest, axis=1)
         return products
-    queries, vectors = (np.ascontiguousarray(each, dtype=np.float32) for each in (queries, vectors))
+    queries, vectors = (np.ascontiguousarray(array, dtype=np.float32) for array in (queries, vectors))
     for query, own in zip(queries, products, strict=True):
         faiss.fvec_inner_products_ny(*map(faiss.swig_ptr, (own, query, vectors)), queries.shape[1], len(vectors))
     return products

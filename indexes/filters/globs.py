@@ -114,20 +114,20 @@ def limited_time(seconds: float | None = None) -> Iterator[None]:
 
 
 @lru_cache(maxsize=256)
-def path_in_store(given: str, root: Path | None) -> str:
+def path_in_store(path: str, root: Path | None) -> str:
     """Return a path or glob that a user wrote in the form of the names in a store, which are relative to ``root``.
 
     The steps ``.`` and ``..`` are removed. Without ``root``, absolute paths are kept, and URLs always.
     """
-    if is_url(given):
-        return given
-    if root is not None and Path(given).is_absolute():
-        relative = _relative(given, root)
+    if is_url(path):
+        return path
+    if root is not None and Path(path).is_absolute():
+        relative = _relative(path, root)
         if relative.startswith("../"):  # one of the two may go through a symbolic link
-            real = _relative(os.path.realpath(given), Path(os.path.realpath(root)))
+            real = _relative(os.path.realpath(path), Path(os.path.realpath(root)))
             relative = relative if real.startswith("../") else real
         return relative
-    return posixpath.normpath(given) if {".", ".."} & set(given.split("/")) else given
+    return posixpath.normpath(path) if {".", ".."} & set(path.split("/")) else path
 
 
 def _relative(path: str, root: Path) -> str:
@@ -148,7 +148,7 @@ def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
     }
     for name, function in functions.items():
         connection.create_function(name, 2, _on_bytes(function), deterministic=True)
-    connection.create_function("ragembed_path", 1, lambda given: path_in_store(given, root), deterministic=True)
+    connection.create_function("ragembed_path", 1, lambda path: path_in_store(path, root), deterministic=True)
 
 
 def _on_bytes(matches: Callable[[str, str], bool]) -> Callable[[bytes | None, str], bool]:
@@ -161,8 +161,8 @@ def _steps(pattern: str) -> tuple[_Step, ...]:
     if "/" not in pattern:
         return (_expression(pattern),)
     names = pattern.split("/")
-    _, scheme, rest = pattern.partition("://")
-    if "" in (rest.removeprefix("/").split("/") if scheme else names[1:]):
+    _, scheme, address = pattern.partition("://")
+    if "" in (address.removeprefix("/").split("/") if scheme else names[1:]):
         raise ConfigError(
             f"the glob {pattern[:60]!r} has nothing after a '/' and matches no file: "
             "to match everything below a folder, write 'docs/**'"

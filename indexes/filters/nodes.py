@@ -35,8 +35,8 @@ class _Moment(NamedTuple):
 
 def moment_key(text: str) -> str | None:
     """Return a text that orders like the moment of an ISO 8601 date (by default midnight, UTC); else None."""
-    found = _parsed(text)
-    return None if found is None else f"{found.seconds - (found.offset or 0):012d}{found.fraction}"
+    moment = _parsed(text)
+    return None if moment is None else f"{moment.seconds - (moment.offset or 0):012d}{moment.fraction}"
 
 
 def days_around(text: str) -> tuple[str, str]:
@@ -75,23 +75,23 @@ def nanoseconds(value: str | float) -> int:
 
 
 def _local_nanoseconds(text: str) -> int:
-    found = _parsed(text)
-    if found is None:
+    moment = _parsed(text)
+    if moment is None:
         raise ValueError(text)
-    seconds = found.seconds - _EPOCH
-    if found.offset is None:
+    seconds = moment.seconds - _EPOCH
+    if moment.offset is None:
         local = datetime(1970, 1, 1) + timedelta(seconds=seconds)
         seconds = (local.astimezone() - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
     else:
-        seconds -= found.offset
-    return seconds * _BILLION + int(found.fraction[:9].ljust(9, "0"))
+        seconds -= moment.offset
+    return seconds * _BILLION + int(moment.fraction[:9].ljust(9, "0"))
 
 
 def _parsed(text: str) -> _Moment | None:
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         return None
-    day, hour, minute, second, fraction, utc, sign, *offset = found.groups()
+    day, hour, minute, second, fraction, utc, sign, *offset = match.groups()
     of_day = int(hour or 0) * 3600 + int(minute or 0) * 60 + int(second or 0)
     fraction = "" if fraction is None else fraction.rstrip("0")
     if of_day > _DAY or (of_day == _DAY and fraction):  # 24:00 is the end of the day
@@ -308,8 +308,8 @@ def equals(field: Field, value: Scalar | None) -> Filter:
 
 def any_of(field: Field, values: tuple[Scalar | None, ...]) -> Filter:
     """Return the condition that ``field`` equals one of ``values``, with None as in :func:`equals`."""
-    known = In(field, tuple(value for value in values if value is not None))
-    return Or((known, equals(field, None))) if any(value is None for value in values) else known
+    in_values = In(field, tuple(value for value in values if value is not None))
+    return Or((in_values, equals(field, None))) if any(value is None for value in values) else in_values
 
 
 def shown(value: object) -> str:

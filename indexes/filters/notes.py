@@ -132,11 +132,11 @@ def _folder(connection: sqlite3.Connection, path: str) -> str:
 
 def _matches(connection: sqlite3.Connection, leaf: Leaf) -> bool:
     condition, values = to_sql(leaf)
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT 1 FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} LIMIT 1",  # noqa: S608  values are parameters
         values,
     )
-    return found.fetchone() is not None
+    return rows.fetchone() is not None
 
 
 def _possible(leaf: Leaf) -> list[str]:
@@ -156,31 +156,31 @@ def _has(connection: sqlite3.Connection, field: Field, kinds: Sequence[str]) -> 
     """Return whether a chunk has a value of one of these kinds in the metadata field; it stops at the first one."""
     types = [name for name, kind in _KINDS.items() if kind in kinds]
     tables, named, row, keys = metadata_rows(field)
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT 1 FROM chunks c, {tables} WHERE {named} AND {row}.type IN ({', '.join('?' * len(types))}) LIMIT 1",  # noqa: S608  marks alone
         (*keys, *types),
     )
-    return found.fetchone() is not None
+    return rows.fetchone() is not None
 
 
 def _stored(connection: sqlite3.Connection, field: Field) -> list[str]:
     """Return the kinds of the values in a metadata field."""
     tables, named, row, keys = metadata_rows(field)
-    found = connection.execute(f"SELECT DISTINCT {row}.type FROM chunks c, {tables} WHERE {named}", keys)  # noqa: S608  as above
-    return [_KINDS[kind] for (kind,) in found if kind in _KINDS]
+    rows = connection.execute(f"SELECT DISTINCT {row}.type FROM chunks c, {tables} WHERE {named}", keys)  # noqa: S608  as above
+    return [_KINDS[kind] for (kind,) in rows if kind in _KINDS]
 
 
 def _note_on_unknown(connection: sqlite3.Connection, field: Field) -> str | None:
     """Return the note on a field that no chunk has; objects may lack a key, unless they have a similar one."""
     unknown = f"no chunk has the field {_named(field)}"
-    known = _keys(connection, field)
-    near = difflib.get_close_matches((field.name, *field.nested)[-1], known, 1)
+    keys = _keys(connection, field)
+    near = difflib.get_close_matches((field.name, *field.nested)[-1], keys, 1)
     if near:
         return f"{unknown}: did you mean {_named(_sibling(field, near[0]))}?"
     if field.nested:
-        return None if known else _note_on_missing_object(connection, replace(field, nested=field.nested[:-1]))
-    listed = ", ".join(str(_sibling(field, key)) for key in known[:_MOST_NAMED])
-    return f"{unknown}: expected one of {listed}" if known else f"{unknown}: the chunks have no metadata"
+        return None if keys else _note_on_missing_object(connection, replace(field, nested=field.nested[:-1]))
+    listed = ", ".join(str(_sibling(field, key)) for key in keys[:_MOST_NAMED])
+    return f"{unknown}: expected one of {listed}" if keys else f"{unknown}: the chunks have no metadata"
 
 
 def _note_on_missing_object(connection: sqlite3.Connection, field: Field) -> str | None:
@@ -194,8 +194,8 @@ def _keys(connection: sqlite3.Connection, field: Field) -> list[str]:
     """Return the keys of the metadata, or of the objects that hold a nested field, in order."""
     tables, _, row, keys = metadata_rows(field)
     above = " AND ".join(f"m{at}.key = ?" for at in range(len(keys) - 1)) or "1"
-    found = connection.execute(f"SELECT DISTINCT {row}.key FROM chunks c, {tables} WHERE {above}", keys[:-1])  # noqa: S608  as above
-    return sorted(key for (key,) in found if key != TYPES)
+    rows = connection.execute(f"SELECT DISTINCT {row}.key FROM chunks c, {tables} WHERE {above}", keys[:-1])  # noqa: S608  as above
+    return sorted(key for (key,) in rows if key != TYPES)
 
 
 def _sibling(field: Field, key: str) -> Field:

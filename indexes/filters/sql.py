@@ -110,8 +110,8 @@ def _merged(node: Filter) -> Filter:
     if not isinstance(node, And):
         return node
     negated = [part.operand for part in node.operands if isinstance(part, Not)]
-    rest = [part for part in node.operands if not isinstance(part, Not)]
-    return And((*rest, *(Not(part) for part in _merge_equalities(negated))))
+    others = [part for part in node.operands if not isinstance(part, Not)]
+    return And((*others, *(Not(part) for part in _merge_equalities(negated))))
 
 
 def _merge_equalities(operands: Iterable[Filter]) -> Iterator[Filter]:

@@ -72,18 +72,18 @@ class _ConditionToken:
 def parse_where(text: str) -> Filter:
     """Parse a condition, as the page "Filters" has it; raises :class:`ConfigError` with the position of an error."""
     parser = _ConditionParser(list(_tokens(text)))
-    found = parser.disjunction()
+    condition = parser.disjunction()
     parser.expect_end()
-    return found
+    return condition
 
 
 def _tokens(text: str) -> Iterator[_ConditionToken]:
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise _bad_character(text, at)
-        kind, word, begin, at = str(found.lastgroup), found[0], at, found.end()
+        kind, word, begin, at = str(match.lastgroup), match[0], at, match.end()
         if kind == "number" and (more := _NUMBER_GOES_ON.match(text, at)):
             whole = shown(word + more[0])
             raise _error(
@@ -168,15 +168,15 @@ class _ConditionParser:
         if self._depth > _DEEPEST:
             raise _error(f"more than {_DEEPEST} levels of NOT and parentheses", begin.position - 1, "use fewer levels")
         if self._accept("not"):
-            found: Filter = Not(self._condition())
+            condition: Filter = Not(self._condition())
         elif self._accept("("):
-            found = self.disjunction()
+            condition = self.disjunction()
             if not self._accept(")"):
                 raise self._unexpected("')'", f"close the '(' at character {begin.position}, or leave it out")
         else:
-            found = self._on_field()
+            condition = self._on_field()
         self._depth -= 1
-        return found
+        return condition
 
     def _on_field(self) -> Filter:
         if self._next.kind in ("string", "number") and self._tokens[self._at + 1].is_any("in", "not"):
@@ -191,8 +191,8 @@ class _ConditionParser:
         if self._accept(*_COMPARISONS):
             return self._comparison(field, operator)
         negated = self._accept("not")
-        found = self._worded(field)
-        return Not(found) if negated else found
+        condition = self._worded(field)
+        return Not(condition) if negated else condition
 
     def _element(self) -> Filter:
         """Parse ``'value' IN field``, which is ``field CONTAINS 'value'``."""
@@ -204,8 +204,8 @@ class _ConditionParser:
         with _located(begin):
             _require_no_size(field)
             _check_kind(field, value)
-        found = Contains(field, value)
-        return Not(found) if negated else found
+        contains = Contains(field, value)
+        return Not(contains) if negated else contains
 
     def _comparison(self, field: Field, operator: _ConditionToken) -> Filter:
         begin = self._next
@@ -306,9 +306,9 @@ class _ConditionParser:
 
     def _accept(self, *texts: str) -> bool:
         """Consume the next token if it is one of these keywords or symbols."""
-        found = self._next.is_any(*texts)
-        self._at += found
-        return found
+        is_next = self._next.is_any(*texts)
+        self._at += is_next
+        return is_next
 
     def _unexpected(self, what: str, remedy: str) -> ConfigError:
         token = self._next
@@ -341,15 +341,15 @@ def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangC
     return _filter(filter, 0)
 
 
-def _filter(given: Any, depth: int) -> Filter:
+def _filter(mapping: Any, depth: int) -> Filter:
     if depth > _DEEPEST:
         raise ConfigError(f"the filter has more than {_DEEPEST} levels of $and, $or and $not: expected fewer")
-    if not isinstance(given, Mapping):
+    if not isinstance(mapping, Mapping):
         raise ConfigError(
-            f"the filter is {shown(given)}, of type {type(given).__name__}: expected a dictionary such as "
+            f"the filter is {shown(mapping)}, of type {type(mapping).__name__}: expected a dictionary such as "
             "{'year': {'$gte': 2020}}"
         )
-    return _and([_entry(key, value, depth) for key, value in given.items()])
+    return _and([_entry(key, value, depth) for key, value in mapping.items()])
 
 
 def _entry(key: Any, value: Any, depth: int) -> Filter:
@@ -367,9 +367,9 @@ def _entry(key: Any, value: Any, depth: int) -> Filter:
     if key == "$id":
         return _ids(value)
     if isinstance(key, str) and key.startswith("$"):
-        known = ", ".join((*_ON_TEXT, *_JOINING, "$id"))
+        expected = ", ".join((*_ON_TEXT, *_JOINING, "$id"))
         raise ConfigError(
-            f"unknown operator {shown(key)} instead of a field: expected one of {known}, or "
+            f"unknown operator {shown(key)} instead of a field: expected one of {expected}, or "
             "the name of a field with its operators, as in {'year': {'$gte': 2020}}"
         )
     return _on_field(Field(key), value, depth)
@@ -382,7 +382,7 @@ def _ids(value: Any) -> Filter:
         [(operator, ids)] = value.items()
     ids = [ids] if isinstance(ids, str) else ids
     if operator not in ("$eq", "$ne", "$in", "$nin") or not (
-        isinstance(ids, _LISTS) and all(isinstance(each, str) for each in ids)
+        isinstance(ids, _LISTS) and all(isinstance(chunk_id, str) for chunk_id in ids)
     ):
         raise ConfigError(f"$id got {shown(value)}: expected an id, a list of ids, or one of $in and $nin with a list")
     chosen = Ids(tuple(ids))

@@ -75,26 +75,26 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     embedder, chunks = store.embedder.refittable, len(store)
     if embedder is None:
         return []
-    known: dict[str, Any] | None = writer.meta(LANGUAGE)
+    recorded: dict[str, Any] | None = writer.meta(LANGUAGE)
     if not chunks:
-        if known is not None:
+        if recorded is not None:
             writer.set_meta({LANGUAGE: None, KEY: None})
         return []
-    if not again and known is not None and not _is_due(store, writer, known["chunks"], chunks):
+    if not again and recorded is not None and not _is_due(store, writer, recorded["chunks"], chunks):
         return []
     drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.seed)
     language = main_language(text for _, text in drawn)
     assumed = language in (None, _DEFAULT_LANGUAGE) or embedder.is_remote
     reads = assumed or reads_language(embedder.tokenizer, str(language))
-    found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
+    facts: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
     fitted = None
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
         with store.snapshot() as snapshot:
             fitted = _fitted(store, snapshot, embedder, drawn, language)
         progress.finish()
-    writer.set_meta({**found, KEY: None if fitted is None else fitted.to_dict()})
-    is_new = known is None or known["language"] != language
+    writer.set_meta({**facts, KEY: None if fitted is None else fitted.to_dict()})
+    is_new = recorded is None or recorded["language"] != language
     return [unread_warning(language, embedder.config.model)] if language and not reads and is_new else []
 
 
@@ -147,14 +147,16 @@ def _fitted(
     of_foreign, of_own = (value @ np.array([hybrid.cosine, hybrid.matched]) for value in values)
     if float(np.mean(of_own[:, None] > of_foreign[None, :])) < _LEAST_AUC:
         return None
-    dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
+    dense = _function([np.stack([group.best_cosines, zero], 1) for group, zero in zip(groups, nothing, strict=True)])
     return RelevanceModel(
         embedder.fingerprint,
         catalog.count(snapshot.connection, "chunks"),
         len(own.cosines),
         hybrid=hybrid,
         dense=None if embedder.is_remote else dense,
-        lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
+        lexical=_function(
+            [np.stack([zero, group.best_matched], 1) for group, zero in zip(groups, nothing, strict=True)]
+        ),
     )
 
 
@@ -172,9 +174,9 @@ def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mod
 
     def answered(start: int) -> list[list[Hit]]:
         some = slice(start, start + _QUERIES_AT_ONCE)
-        given = None if vectors is None else vectors[some]
+        own_vectors = None if vectors is None else vectors[some]
         with store.snapshot() as snapshot:
-            return run_query(snapshot, queries[some], _RESULTS, mode, None, fusion, vectors=given)
+            return run_query(snapshot, queries[some], _RESULTS, mode, None, fusion, vectors=own_vectors)
 
     with ThreadPoolExecutor(processors()) as threads:
         return list(chain.from_iterable(threads.map(answered, range(0, len(queries), _QUERIES_AT_ONCE))))
@@ -204,8 +206,8 @@ def _function(groups: Sequence[Doubles]) -> Logistic:
     foreign, own = groups
     weights = _regression([foreign, own], [0.0, 1.0], _RIDGE)[1:]
     if (weights < 0).any():  # More of either never makes a text less relevant.
-        kept = weights > 0
-        weights = np.where(kept, _regression([foreign * kept, own * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
+        positive = weights > 0
+        weights = np.where(positive, _regression([foreign * positive, own * positive], [0.0, 1.0], _RIDGE)[1:], 0.0)
     weights = np.maximum(weights, 0.0)
     origin, scale = _regression([group @ weights[:, None] for group in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
     cosine, matched = max(float(scale), 0.0) * weights
@@ -217,19 +219,19 @@ def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: floa
 
     The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get.
     """
-    kept = [(each, answer) for each, answer in zip(groups, answers, strict=True) if len(each)]
-    values = np.concatenate([each for each, _ in kept])
-    wanted = np.concatenate([np.full(len(each), answer) for each, answer in kept])
-    share = np.concatenate([np.full(len(each), _SPANS / len(each)) for each, _ in kept])
+    nonempty = [(group, answer) for group, answer in zip(groups, answers, strict=True) if len(group)]
+    values = np.concatenate([group for group, _ in nonempty])
+    wanted = np.concatenate([np.full(len(group), answer) for group, answer in nonempty])
+    share = np.concatenate([np.full(len(group), _SPANS / len(group)) for group, _ in nonempty])
     mean, spread = values.mean(axis=0), values.std(axis=0)
     scaled = (values - mean) / np.where(spread > 0, spread, 1.0)
     design = np.column_stack([np.ones(len(values)), scaled])
     penalty = np.diag([1e-9, *[ridge] * values.shape[1]])
-    found = np.zeros(design.shape[1])
+    solution = np.zeros(design.shape[1])
     for _ in range(_STEPS):
-        odds = 1.0 / (1.0 + np.exp(-np.clip(design @ found, -30.0, 30.0)))
-        gradient = design.T @ (share * (odds - wanted)) + penalty @ found
+        odds = 1.0 / (1.0 + np.exp(-np.clip(design @ solution, -30.0, 30.0)))
+        gradient = design.T @ (share * (odds - wanted)) + penalty @ solution
         curvature = (design * (share * odds * (1.0 - odds))[:, None]).T @ design + penalty
-        found = found - np.linalg.solve(curvature, gradient)
-    coefficients = found[1:] / np.where(spread > 0, spread, 1.0)
-    return np.concatenate([[found[0] - coefficients @ mean], coefficients])
+        solution = solution - np.linalg.solve(curvature, gradient)
+    coefficients = solution[1:] / np.where(spread > 0, spread, 1.0)
+    return np.concatenate([[solution[0] - coefficients @ mean], coefficients])

@@ -423,11 +423,11 @@ class IndexRun:
             raise IncompatibleStoreError(mismatch(path, "language", store.language, self.request.language))
         return embedder
 
-    def scan(self, embedder: Embedder, known: Mapping[str, SourceRecord], spool: Spool) -> Scan:
-        """Compare the files with those ``known``, and append the chunks of the files that differ to ``spool``."""
+    def scan(self, embedder: Embedder, stored_files: Mapping[str, SourceRecord], spool: Spool) -> Scan:
+        """Compare the files with the ``stored_files``, and append the chunks of the files that differ to ``spool``."""
         request = self.request
-        paths, gone, notes = sort_paths(self.paths, request, known)
-        scanner = Scanner(request.store, self.options, known, embedder.tokenizer, embedder.text_tokens)
+        paths, gone, notes = sort_paths(self.paths, request, stored_files)
+        scanner = Scanner(request.store, self.options, stored_files, embedder.tokenizer, embedder.text_tokens)
         scan = scanner.scan(paths, gone, spool, self.progress)
         scan.warnings += notes
         check_scan(scan, request, self.options.include)

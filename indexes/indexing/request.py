@@ -184,10 +184,10 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     if opened is None:
         return None
     part = opened.part_record
-    kept = opened.last_request() if part is None else part.indexing
-    if kept is None:
+    last = opened.last_request() if part is None else part.indexing
+    if last is None:
         return None
-    return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+    return tuple(file_path(name, opened.path) for name in last["paths"]), IndexingOptions.from_dict(last["options"])
 
 
 def next_request(

@@ -33,7 +33,7 @@ from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, s
 from ragembed.indexes.types import SourceRecord, storable_time
 from ragembed.progress import Progress
 
-_SOURCE, _CHUNK = ([each.name for each in fields(record)] for record in (SourceRecord, Chunk))
+_SOURCE, _CHUNK = ([column.name for column in fields(record)] for record in (SourceRecord, Chunk))
 
 _SMALL = 1 << 14
 """Largest file, in bytes, whose documents are in memory together with those of other files."""
@@ -80,15 +80,15 @@ class Scan:
 
     def emptied(self, store: Path) -> dict[str, list[str]]:
         """Return the paths in which none of their files exists, with the names of these files."""
-        found = {}
+        missing_by_root = {}
         for root in self.roots:
             missing = [name for name in self.removed if is_below(name, root)]
             if not missing or any(is_below(name, root) for name in self.kept):
                 continue
             files = (file_path(name, store) for name in missing)
             if isinstance(file_path(root, store), RemotePath) or not any(exists(file) for file in files):
-                found[root] = missing  # Otherwise they are left out on purpose, for example by --exclude.
-        return found
+                missing_by_root[root] = missing  # Otherwise they are left out on purpose, for example by --exclude.
+        return missing_by_root
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
@@ -102,7 +102,7 @@ class Scan:
 
 
 def sort_paths(
-    paths: Sequence[Place], request: IndexingRequest, known: Mapping[str, SourceRecord]
+    paths: Sequence[Place], request: IndexingRequest, stored_files: Mapping[str, SourceRecord]
 ) -> tuple[list[Place], list[Place], list[str]]:
     """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
@@ -112,7 +112,7 @@ def sort_paths(
     for path in paths:
         root = source_path(path, request.store)
         try:
-            if exists(path) or (request.paths and not any(is_below(name, root) for name in known)):
+            if exists(path) or (request.paths and not any(is_below(name, root) for name in stored_files)):
                 present.append(path)
             elif request.allow_empty:
                 gone.append(path)
@@ -245,7 +245,9 @@ class Scanner:
         settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
         self._pipeline_settings = json.dumps(settings)
         # The documents of a container depend on the rules for its members and on the readers that are installed.
-        versions = [[each.name, each.version, each.package is None or is_installed(each.package)] for each in READERS]
+        versions = [
+            [reader.name, reader.version, reader.package is None or is_installed(reader.package)] for reader in READERS
+        ]
         self._container_settings = json.dumps([*settings, options.exclude, options.hidden, options.max_bytes, versions])
         self._names = NamesInStore(store)
 
@@ -295,17 +297,17 @@ class Scanner:
         """Return the name of a file in the store."""
         return self._names.of(candidate.path)
 
-    def uses_other_reader(self, candidate: FileCandidate, known: SourceRecord) -> bool:
-        """Return whether other settings or another reader than today's made the chunks of the file ``known``."""
-        return known.pipeline_hash != self._pipeline_hash(candidate)
+    def uses_other_reader(self, candidate: FileCandidate, stored: SourceRecord) -> bool:
+        """Return whether other settings or another reader than today's made the chunks of the ``stored`` file."""
+        return stored.pipeline_hash != self._pipeline_hash(candidate)
 
     def _is_unchanged(self, candidate: FileCandidate, name: str) -> bool:
-        known = self._known.get(name)
+        stored = self._known.get(name)
         now = candidate.size, candidate.mtime_ns
         return (
-            known is not None
-            and (known.size, known.mtime_ns) == now
-            and known.pipeline_hash == self._pipeline_hash(candidate)
+            stored is not None
+            and (stored.size, stored.mtime_ns) == now
+            and stored.pipeline_hash == self._pipeline_hash(candidate)
         )
 
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
@@ -340,15 +342,15 @@ class Scanner:
     def _open(self, candidate: FileCandidate, result: Scan) -> _OpenFile | None:
         """Read a file, and parse it if it is small; return None if it is unchanged, recorded in ``result``."""
         name = self._names.of(candidate.path)
-        known = self._known.get(name)
+        stored = self._known.get(name)
         pipeline_hash = self._pipeline_hash(candidate)
         data, mtime_ns = candidate.read()
         source = SourceRecord(
             name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
         )
-        if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
+        if stored is not None and (stored.sha256, stored.pipeline_hash) == (source.sha256, pipeline_hash):
             result.unchanged += 1
-            if source != known:
+            if source != stored:
                 result.touched.append(source)
             result.kept.add(name)
             return None

@@ -210,11 +210,11 @@ class Watcher:
 
     def _surroundings(self) -> list[tuple[object, ...]]:
         """Return the identities of the roots, and the states of the ignore files above them."""
-        found: list[tuple[object, ...]] = []
+        states: list[tuple[object, ...]] = []
         for root in self._roots:
-            found.append(_state(root, "st_dev", "st_ino"))
-            found += [_state(file, "st_size", "st_mtime_ns") for file in files_above(root)]
-        return found
+            states.append(_state(root, "st_dev", "st_ino"))
+            states += [_state(file, "st_size", "st_mtime_ns") for file in files_above(root)]
+        return states
 
     def _concerns(self, changed: Iterable[Path]) -> bool:
         """Return whether one of the changes can change the store: not in an excluded folder, for example."""

@@ -209,15 +209,15 @@ class Analyzer:
 
     def parts(self, text: str) -> list[Phrase]:
         """Return the terms of ``text`` as separate phrases."""
-        found: list[Phrase] = []
+        phrases: list[Phrase] = []
         text = self._plain(text)
         for match in _words(text).word_or_run.finditer(text):
             if match["run"] is None:
-                found.append(Phrase(match[0]))
+                phrases.append(Phrase(match[0]))
                 continue
             *pairs, letter = _pairs(match["run"])
-            found += map(Phrase, pairs) if pairs else [Phrase(letter, prefix=True)]
-        return found
+            phrases += map(Phrase, pairs) if pairs else [Phrase(letter, prefix=True)]
+        return phrases
 
     def _plain(self, text: str) -> str:
         """Return ``text`` with normalised letters, without optional marks, and with stems instead of words.

@@ -64,9 +64,9 @@ class LexicalMember:
         if self.has_terms and _is_term(phrase, terms):
             places = [block.block.of(terms[0]) for block in self.blocks]
             pairs = list(zip(self.blocks, places, strict=True))
-            return sum(each.count(inside) for each, inside in pairs), [
-                (each.block.positions[inside].astype(np.intp), each.block.counts[inside].astype(np.float64))
-                for each, inside in pairs
+            return sum(block.count(inside) for block, inside in pairs), [
+                (block.block.positions[inside].astype(np.intp), block.block.counts[inside].astype(np.float64))
+                for block, inside in pairs
             ]
         # FTS5 does not return how often a chunk contains a phrase. But its score has only this unknown: it is
         # idf * c * (k1 + 1) / (c + k1 * (1 - b + b * length / mean)) for c occurrences.
@@ -74,12 +74,12 @@ class LexicalMember:
         chunks = sum(map(len, self.blocks))
         scores /= idf(chunks, len(keys))
         mean = _mean_length(self.blocks)
-        found: TermScores = []
+        counted: TermScores = []
         for block in self.blocks:
-            positions, here = _positions(block, keys + self.first)
+            positions, is_in_block = _positions(block, keys + self.first)
             norms = K1 * ((1 - B) + (B * block.block.lengths[positions]) / mean)
-            found.append((positions, np.rint(scores[here] * norms / (K1 + 1.0 - scores[here]))))
-        return len(keys), found
+            counted.append((positions, np.rint(scores[is_in_block] * norms / (K1 + 1.0 - scores[is_in_block]))))
+        return len(keys), counted
 
 
 class Postings:
@@ -96,7 +96,7 @@ class Postings:
         self._terms = terms
         self._chunks = sum(map(len, self.blocks))
         mean = _mean_length(self.blocks)
-        self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in self.blocks]
+        self._norms = [K1 * ((1 - B) + (B * block.block.lengths) / mean) for block in self.blocks]
         self._lock = threading.Lock()
         self._kept: dict[bytes, TermScores] = {}
         self._room = _MOST_KEPT
@@ -134,23 +134,23 @@ class Postings:
             elif len(connections) == 1:
                 keys, values = fulltext.all_scores(connections[0], phrase)
                 places = [_positions(block, keys) for block in self.blocks]
-                parts = [(at, values[here]) for at, here in places]
+                parts = [(at, values[is_in_block]) for at, is_in_block in places]
             else:
                 parts = self._computed(connections, phrase, terms)
             for of_block, (at, part) in zip(scores, parts, strict=True):
                 np.add.at(of_block, at, part)  # five times as fast as +=
-        for each, of_block in zip(self.blocks, scores, strict=True):
-            of_block[each.dead] = 0.0
+        for block, of_block in zip(self.blocks, scores, strict=True):
+            of_block[block.dead] = 0.0
         return scores
 
     def _of_term(self, connections: Sequence[sqlite3.Connection], phrase: str, terms: Sequence[bytes]) -> TermScores:
         """Return the part of a term in the scores; those of the latest terms are kept."""
         term = terms[0]
         with self._lock:
-            kept = self._kept.pop(term, None)
-            if kept is not None:
-                self._kept[term] = kept  # as the latest
-                return kept
+            cached = self._kept.pop(term, None)
+            if cached is not None:
+                self._kept[term] = cached  # as the latest
+                return cached
         parts = self._computed(connections, phrase, terms)
         size = sum(len(at) for at, _ in parts)
         with self._lock:
@@ -167,7 +167,7 @@ class Postings:
         members = zip(self._members, connections, strict=True)
         counted = [member.occurrences(connection, phrase, terms) for member, connection in members]
         of_phrase = idf(self._chunks, sum(frequency for frequency, _ in counted))
-        occurrences = [each for _, of_member in counted for each in of_member]
+        occurrences = [of_block for _, of_member in counted for of_block in of_member]
         parts: TermScores = []
         for norms, (at, part) in zip(self._norms, occurrences, strict=True):
             divisor = norms.take(at, mode="clip")  # five times as fast as indexing
@@ -181,7 +181,7 @@ class Postings:
     def _above(self, scores: Sequence[Doubles], least: float, admits: Admits | None) -> tuple[Keys, Doubles]:
         """Return the keys and scores of the admitted chunks that score at least ``least``."""
         places = [np.flatnonzero(of_block >= least) for of_block in scores]
-        keys = np.concatenate([each.block.chunks[at] for each, at in zip(self.blocks, places, strict=True)])
+        keys = np.concatenate([block.block.chunks[at] for block, at in zip(self.blocks, places, strict=True)])
         values = np.concatenate([of_block[at] for of_block, at in zip(scores, places, strict=True)])
         if admits is None:
             return keys, values
@@ -204,14 +204,14 @@ def _mean_length(blocks: Sequence[LiveBlock]) -> float:
     return sum(int(block.lengths().sum()) for block in blocks) / max(sum(map(len, blocks)), 1) or 1.0
 
 
-def _positions(each: LiveBlock, keys: Keys) -> tuple[Integers, Bools]:
+def _positions(block: LiveBlock, keys: Keys) -> tuple[Integers, Bools]:
     """Return the positions of the ``keys`` that are live chunks of a block, and which of the keys these are."""
-    chunks, order = each.block.chunks, each.order
+    chunks, order = block.block.chunks, block.order
     if not len(chunks):
         return np.zeros(0, dtype=np.int64), np.zeros(len(keys), dtype=bool)
     at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
-    here = (chunks[at] == keys) & (True if each.live is None else each.live[at])
-    return at[here], here
+    is_in_block = (chunks[at] == keys) & (True if block.live is None else block.live[at])
+    return at[is_in_block], is_in_block
 
 
 def _probable_least(scores: Sequence[Doubles], limit: int) -> float:
@@ -287,15 +287,15 @@ class HighestScores:
 
     def of(self, counts: TermCounts, expression: str) -> float:
         """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
-        kept = self._kept.of(counts.state, lambda _: {})
+        by_term = self._kept.of(counts.state, lambda _: {})
         indexed = indexed_terms(counts.language)
         phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
         of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
         single = [terms[0] for terms in of_phrases if len(terms) == 1]
         single = single or [term for terms in of_phrases for term in terms]
         with self._kept.lock:
-            if len(kept) > _MOST_FREQUENCIES:
-                kept.clear()
-            new = list(dict.fromkeys(term for term in single if term not in kept))
-            kept.update(zip(new, counts.frequencies(new) if new else [], strict=True))
-            return (K1 + 1.0) * sum(idf(counts.chunks, kept[term]) for term in single)
+            if len(by_term) > _MOST_FREQUENCIES:
+                by_term.clear()
+            new = list(dict.fromkeys(term for term in single if term not in by_term))
+            by_term.update(zip(new, counts.frequencies(new) if new else [], strict=True))
+            return (K1 + 1.0) * sum(idf(counts.chunks, by_term[term]) for term in single)

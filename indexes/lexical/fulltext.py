@@ -90,12 +90,12 @@ def search(
     """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last."""
     if limit == 0:
         return _arrays([])
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
         (expression, limit + MOST_TIES if admits is None else -1),
     )
     best: list[tuple[int, float]] = []
-    while block := found.fetchmany(_BLOCK):
+    while block := rows.fetchmany(_BLOCK):
         keys = np.array([key for key, _ in block], dtype=np.int64)
         admitted = np.ones(len(keys), dtype=bool) if admits is None else admits(keys)
         best += [(key, score) for (key, score), is_in in zip(block, admitted.tolist(), strict=True) if is_in]
@@ -123,29 +123,27 @@ def shown(phrase: str) -> str:
 
 def all_scores(connection: sqlite3.Connection, expression: str) -> tuple[Keys, Doubles]:
     """Return the keys and BM25 scores of all chunks that match ``expression``, unordered."""
-    found = connection.execute(
-        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,)
-    )
-    return _arrays(found.fetchall())
+    rows = connection.execute("SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,))
+    return _arrays(rows.fetchall())
 
 
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
     """Return the BM25 score of each chunk in ``keys`` that matches ``expression``; higher is better."""
-    found = connection.execute(
+    rows = connection.execute(
         # The plus disables the lookup of chunks one by one, in which bm25 counts the words of the store each time.
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
         " AND +rowid IN (SELECT value FROM json_each(?))",
         (expression, json.dumps(list(keys))),
     )
-    return dict(found.fetchall())
+    return dict(rows.fetchall())
 
 
 def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
     """Return the rank of ``score`` for ``expression``: 1 + the number of chunks with a higher score."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ? AND -bm25(chunks_fts) > ?", (expression, score)
     )
-    return 1 + int(found.fetchone()[0])
+    return 1 + int(rows.fetchone()[0])
 
 
 def with_ties(keys: Keys, scores: Doubles, limit: int) -> tuple[Keys, Doubles]:
@@ -169,32 +167,32 @@ class IndexedTerms:
         """Return the terms of a phrase in order, encoded in UTF-8."""
         with self._lock:
             self._fill([(None, None, phrase)])
-            found = self._connection.execute("SELECT term FROM instances ORDER BY offset").fetchall()
-        return tuple(term.encode() for (term,) in found)
+            rows = self._connection.execute("SELECT term FROM instances ORDER BY offset").fetchall()
+        return tuple(term.encode() for (term,) in rows)
 
     def of_each(self, texts: Sequence[str]) -> list[frozenset[str]]:
         """Return the terms of each text."""
-        found: list[set[str]] = [set() for _ in texts]
+        terms_of_texts: list[set[str]] = [set() for _ in texts]
         with self._lock:
             self._fill([(None, None, text) for text in texts])
             for position, term in self._connection.execute("SELECT doc, term FROM instances"):
-                found[position].add(term)
+                terms_of_texts[position].add(term)
             self._fill([])
-        return [frozenset(terms) for terms in found]
+        return [frozenset(terms) for terms in terms_of_texts]
 
     def postings(self, keys: Sequence[int], texts: Sequence[Columns]) -> PostingsBlock:
         """Return the postings of the chunks ``keys`` with the columns ``texts``."""
         with self._lock:
             self._fill(texts)
-            found = self._connection.execute("SELECT term, group_concat(doc) FROM instances GROUP BY term").fetchall()
+            entries = self._connection.execute("SELECT term, group_concat(doc) FROM instances GROUP BY term").fetchall()
             self._fill([])
-        found = sorted((term.encode(), documents) for term, documents in found)
-        instances = [np.fromstring(documents, dtype=np.int64, sep=",") for _, documents in found]
-        of_each = np.array([len(each) for each in instances], dtype=np.int64)
+        entries = sorted((term.encode(), documents) for term, documents in entries)
+        instances = [np.fromstring(documents, dtype=np.int64, sep=",") for _, documents in entries]
+        of_each = np.array([len(of_term) for of_term in instances], dtype=np.int64)
         positions = np.concatenate([*instances, np.zeros(0, dtype=np.int64)])
-        together = np.repeat(np.arange(len(found)), of_each) * len(keys) + positions
+        together = np.repeat(np.arange(len(entries)), of_each) * len(keys) + positions
         pairs, counts = np.unique(together, return_counts=True)
-        terms = [term for term, _ in found]
+        terms = [term for term, _ in entries]
         return PostingsBlock(
             chunks=np.array(keys, dtype=np.int64),
             lengths=np.bincount(positions, minlength=len(keys)).astype(np.int64),

@@ -120,15 +120,15 @@ class PostingsBlock:
 
     def of(self, term: bytes) -> slice:
         """Return the slice of the postings of ``term``; empty if no chunk contains the term."""
-        found = self._found.get(term)
-        if found is None:
+        postings = self._found.get(term)
+        if postings is None:
             i = self.place(term)
-            known = i < len(self.ends) and self.term(i) == term
-            found = slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i])) if known else slice(0, 0)
+            is_term = i < len(self.ends) and self.term(i) == term
+            postings = slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i])) if is_term else slice(0, 0)
             if len(self._found) == _TERMS_KEPT:
                 self._found.clear()
-            self._found[term] = found
-        return found
+            self._found[term] = postings
+        return postings
 
 
 def _last(ends: Integers) -> int:
@@ -225,7 +225,7 @@ def merge(parts: Sequence[LiveBlock], file: Path) -> None:
     """Write the live chunks of ``parts``, in order, as one block to ``file``, beside which temporary files buffer."""
     chunks = np.concatenate([part.chunks() for part in parts])
     lengths = np.concatenate([part.lengths() for part in parts])
-    dtype = max((part.block.counts.dtype for part in parts), key=lambda each: each.itemsize)
+    dtype = max((part.block.counts.dtype for part in parts), key=lambda candidate: candidate.itemsize)
     terms: list[bytes] = []
     of_each: list[Integers] = []
     with tempfile.TemporaryFile(dir=file.parent) as positions, tempfile.TemporaryFile(dir=file.parent) as counts:

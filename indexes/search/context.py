@@ -199,7 +199,7 @@ class Context:
             "tokens": self.tokens,
             "tokenizer": self.tokenizer,
             "blocks": [block.to_dict() for block in self.blocks],
-            "left_out": [{"location": each.location, "tokens": each.tokens} for each in self.left_out],
+            "left_out": [{"location": left.location, "tokens": left.tokens} for left in self.left_out],
         }
 
 
@@ -229,7 +229,7 @@ class _Fenced(Renderer):
     def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         parts = [f"*{NOTE}*" if self.is_markdown else NOTE]
         parts += [f"{self._opening(block)}\n{block.text}\n{fence_of(block.text)}" for block in blocks]
-        listed = [f"- {each}" if self.is_markdown else str(each) for each in left_out]
+        listed = [f"- {left}" if self.is_markdown else str(left) for left in left_out]
         if listed:
             parts.append("\n".join([_LEFT_OUT, *listed]))
         return "\n\n".join(parts) + "\n"
@@ -250,7 +250,7 @@ class _Tags(Renderer):
     @override
     def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         parts = ["<context>", NOTE, *map(self._block, blocks)]
-        listed = [_without_tags(str(each)) for each in left_out]
+        listed = [_without_tags(str(left)) for left in left_out]
         if listed:
             parts += ["<left_out>", *listed, "</left_out>"]
         return "\n".join([*parts, "</context>"]) + "\n"
@@ -277,7 +277,7 @@ class _Json(Renderer):
             "query": query,
             "note": NOTE,
             "blocks": [block.to_dict() for block in blocks],
-            "left_out": [{"location": each.location, "tokens": each.tokens} for each in left_out],
+            "left_out": [{"location": left.location, "tokens": left.tokens} for left in left_out],
         }
         return json.dumps(value, ensure_ascii=False) + "\n"
 
@@ -310,7 +310,9 @@ def _section(block: ContextBlock) -> str:
 
 def one_line(text: str) -> str:
     """Return a name without line breaks, control characters and fences."""
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
     return _FENCE.sub("``", shown)
 
 

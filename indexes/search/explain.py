@@ -127,18 +127,18 @@ class Explanation:
             "tokens": None if self.contributions is None else self._tokens(self.contributions),
         }
 
-    def _tokens(self, found: Contributions) -> dict[str, Any]:
+    def _tokens(self, contributed: Contributions) -> dict[str, Any]:
         return {
             "unit": self.unit,
-            "sum": found.score,
-            "residual": found.residual,
-            "rounding": found.rounding,
-            "words": [asdict(word) for word in found.document_words()],
-            "query_words": [asdict(word) for word in found.query_words()],
-            "query": [asdict(token) for token in found.query],
-            "document": [asdict(token) for token in found.document],
+            "sum": contributed.score,
+            "residual": contributed.residual,
+            "rounding": contributed.rounding,
+            "words": [asdict(word) for word in contributed.document_words()],
+            "query_words": [asdict(word) for word in contributed.query_words()],
+            "query": [asdict(token) for token in contributed.query],
+            "document": [asdict(token) for token in contributed.document],
             "text_start": self.text_start,
-            "pairs": found.pairs.tolist(),
+            "pairs": contributed.pairs.tolist(),
         }
 
 
@@ -205,7 +205,10 @@ def _with_relevance(
         return list(explained)
     highest = None if expression is None else snapshot.highest_score(expression)
     read = 1.0 if explained[0].mode == "lexical" else read_weight(snapshot.unread_share(normalise(query)))
-    return [replace(each, relevance=RelevanceParts.of(model, each.hit, highest, read)) for each in explained]
+    return [
+        replace(explanation, relevance=RelevanceParts.of(model, explanation.hit, highest, read))
+        for explanation in explained
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,8 +248,8 @@ class ExplainedQuery:
         embedder = snapshot.embedder().refittable
         if self.parts is None or embedder is None:
             return None
-        found = contributions(self.parts, embedder.token_parts(text, "documents", snapshot.raw_vector(row)))
-        return found if cosine is None else replace(found, residual=cosine - float(found.pairs.sum()))
+        contributed = contributions(self.parts, embedder.token_parts(text, "documents", snapshot.raw_vector(row)))
+        return contributed if cosine is None else replace(contributed, residual=cosine - float(contributed.pairs.sum()))
 
 
 def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int]) -> dict[int, dict[str, float]]:
@@ -315,7 +318,7 @@ def _hybrid(
         if parts.shared.factor:
             terms.append(Term("shared", "words shared with the best chunks", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
-    found = query.against(snapshot, hit.chunk.embedded_text, int(rows[0]), own)
+    contributed = query.against(snapshot, hit.chunk.embedded_text, int(rows[0]), own)
     score = sum(part.value for part in parts if part is not None)
     like = snapshot.chunks_by_key(candidates.like)
     return Explanation(
@@ -324,7 +327,7 @@ def _hybrid(
         score,
         _complete(terms, score),
         unit="score" if factor else "cosine",
-        contributions=None if found is None else found.scaled(factor or 1.0),
+        contributions=None if contributed is None else contributed.scaled(factor or 1.0),
         phrases=phrases,
         dense=by_vector,
         lexical=by_words,
@@ -348,10 +351,10 @@ def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> T
 def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
     [row] = snapshot.rows_of_keys(np.array([key])).tolist()
-    found = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
+    contributed = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
     terms = [Term("query", _OWN, cosine)]
     note = _note(hit, cosine, query.note)
-    return Explanation(hit, "dense", cosine, _complete(terms, cosine), contributions=found, note=note)
+    return Explanation(hit, "dense", cosine, _complete(terms, cosine), contributions=contributed, note=note)
 
 
 def _lexical(hit: Hit, phrases: Mapping[str, float]) -> Explanation:
@@ -379,10 +382,10 @@ def _origins_in(part: str, text: str) -> list[tuple[int, int] | None]:
     lines, forms = part.split("\n"), line_forms(text)
     if len(lines) != len(forms):
         return [None] * len(part)
-    found: list[tuple[int, int] | None] = []
+    origins: list[tuple[int, int] | None] = []
     for line, of_line in zip(lines, forms, strict=True):
-        found += [*of_line.get(line, [None] * len(line)), None]
-    return found[:-1]
+        origins += [*of_line.get(line, [None] * len(line)), None]
+    return origins[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,8 +508,8 @@ def why_not(
 
 
 def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
-    found = snapshot.chunks_by_key(keys)
-    return [found[key] for key in keys]
+    records = snapshot.chunks_by_key(keys)
+    return [records[key] for key in keys]
 
 
 def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery) -> FileRank:
@@ -528,7 +531,7 @@ def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str 
     mine = snapshot.scores_of(expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
-    key = max(mine, key=lambda each: (mine[each], -each))
+    key = max(mine, key=lambda chunk_key: (mine[chunk_key], -chunk_key))
     [record] = _records(snapshot, [key])
     rank = snapshot.lexical_rank(expression, mine[key])
     return FileRank("lexical", rank, matching, mine[key], needed, record)
@@ -547,12 +550,12 @@ def _in_hybrid(
     needed = ordered[: max(k, 1)][-1] if ordered else None
     mine = {key: scores[key] for key in own if key in scores}
     if mine:
-        key = max(mine, key=lambda each: (mine[each], -each))
+        key = max(mine, key=lambda chunk_key: (mine[chunk_key], -chunk_key))
         rank: int | None = 1 + sum(score > mine[key] for score in ordered)
         score: float | None = mine[key]
     else:
         would = _scores_on_scale(snapshot, own, expression, fusion, candidates)
-        key = max(own, key=lambda each: (would.get(each, 0.0), -each))
+        key = max(own, key=lambda chunk_key: (would.get(chunk_key, 0.0), -chunk_key))
         rank, score = None, would.get(key)
     [record] = _records(snapshot, [key])
     return FileRank("hybrid", rank, len(ordered), score, needed, record)
@@ -598,12 +601,12 @@ def _lost_words(
     ]
     if not there:
         return ()
-    lost = [LostWord(word, value, float(np.mean([each[word] for each in there]))) for word, value in here.items()]
+    lost = [LostWord(word, value, float(np.mean([of_hit[word] for of_hit in there]))) for word, value in here.items()]
     return tuple(sorted((word for word in lost if word.here < word.results), key=lambda word: word.here - word.results))
 
 
-def _by_word(found: Contributions | None) -> Mapping[str, float]:
-    return {} if found is None else {s.word: s.value for s in found.query_words() if s.origin == "text"}
+def _by_word(contributed: Contributions | None) -> Mapping[str, float]:
+    return {} if contributed is None else {s.word: s.value for s in contributed.query_words() if s.origin == "text"}
 
 
 def _lost_phrases(
@@ -612,15 +615,15 @@ def _lost_phrases(
     """Return the phrases of the query with a lower BM25 in a chunk than in others, greatest loss first."""
     key, *keys = snapshot.known_keys([chunk, *others])
     scores = phrase_scores(snapshot, expression, [*own, key, *keys])
-    there = [scores[each] for each in keys]
+    there = [scores[hit_key] for hit_key in keys]
     lost = [
         LostPhrase(
             phrase,
             scores[key].get(phrase, 0.0),
-            float(np.mean([each.get(phrase, 0.0) for each in there])) if there else 0.0,
-            any(phrase in scores[each] for each in own),
-            sum(phrase in each for each in there),
+            float(np.mean([of_hit.get(phrase, 0.0) for of_hit in there])) if there else 0.0,
+            any(phrase in scores[own_key] for own_key in own),
+            sum(phrase in of_hit for of_hit in there),
         )
         for phrase in map(fulltext.shown, fulltext.phrases(expression or ""))
     ]
-    return tuple(sorted((each for each in lost if each.here < each.results), key=lambda each: each.here - each.results))
+    return tuple(sorted((loss for loss in lost if loss.here < loss.results), key=lambda loss: loss.here - loss.results))

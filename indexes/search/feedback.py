@@ -32,8 +32,8 @@ def shares(scores: Doubles, best: int) -> Doubles:
     if not len(scores):
         return np.zeros(0)
     spread = max(float(scores.std()), _NOISE * float(np.abs(scores).max())) or 1.0
-    found = np.exp((scores[:best] - scores[0]) / spread)
-    shared: Doubles = found / found.sum()
+    weights = np.exp((scores[:best] - scores[0]) / spread)
+    shared: Doubles = weights / weights.sum()
     return shared
 
 
@@ -76,13 +76,13 @@ class KeptWords:
         """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
         words = self._words
         with self._lock:
-            found = {key: words[key] for key in keys if key in words}
-        new = {key: words_of(text) for key, text in read([key for key in keys if key not in found]).items()}
+            words_by_key = {key: words[key] for key in keys if key in words}
+        new = {key: words_of(text) for key, text in read([key for key in keys if key not in words_by_key]).items()}
         with self._lock:
             for key in list(words)[: max(0, len(words) + len(new) - _KEPT)]:
                 del words[key]
             words.update(new)
-        return found | new
+        return words_by_key | new
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:

@@ -216,7 +216,7 @@ class _Packer:
                 continue
             for step in (-1, 1) if is_hit else (1 if candidate.distance > 0 else -1,):
                 self._push_neighbour(waiting, candidate, step)
-        left_out += [each.stored for each in sorted(waiting) if each.distance == 0]
+        left_out += [unplaced.stored for unplaced in sorted(waiting) if unplaced.distance == 0]
         return [stored for stored in left_out if self._room < _LEAST_CUT or not self._add(stored, cut=True)]
 
     def _push_neighbour(self, waiting: list[_Waiting], candidate: _Waiting, step: int) -> None:
@@ -237,10 +237,10 @@ class _Packer:
         place = (stored.key, step)
         if place not in self._neighbours:
             key = self._snapshot.neighbour(stored.key, step)
-            found = None if key is None else _Stored(key, self._snapshot.chunks_by_key([key])[key])
-            if found is not None and not _same_document(found.record, stored.record):
-                found = None
-            self._neighbours[place] = found
+            neighbour = None if key is None else _Stored(key, self._snapshot.chunks_by_key([key])[key])
+            if neighbour is not None and not _same_document(neighbour.record, stored.record):
+                neighbour = None
+            self._neighbours[place] = neighbour
         return self._neighbours[place]
 
     def _add(self, stored: _Stored, *, cut: bool) -> bool:
@@ -282,14 +282,14 @@ class _Packer:
 
     def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
         """Return start and end of the most consecutive parts within ``room`` that contain most words of the query."""
-        wanted, *found = indexed_terms(self._snapshot.language()).of_each([self._words, *parts])
+        wanted, *terms_of_parts = indexed_terms(self._snapshot.language()).of_each([self._words, *parts])
         ends = list(accumulate(costs, initial=0))
         best, stop = (-1, 0, 0, 0), 0
         for start in range(len(parts)):
             stop = max(stop, start)
             while stop < len(parts) and ends[stop + 1] - ends[start] <= room:
                 stop += 1
-            terms = frozenset[str]().union(*found[start:stop]) & wanted
+            terms = frozenset[str]().union(*terms_of_parts[start:stop]) & wanted
             best = max(best, (len(terms), ends[stop] - ends[start], -start, stop))
         return (-best[2], best[3]) if best[3] else (0, 0)
 
@@ -364,8 +364,8 @@ class _Packer:
         if chunk.start_line is None or chunk.end_line is None or chunk.end_line > len(lines):
             return None
         joined = "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
-        before, found, after = joined.partition(chunk.text.strip())
-        if not found:
+        before, inside, after = joined.partition(chunk.text.strip())
+        if not inside:
             return None
         if before.strip():
             above = self._neighbour(stored, -1)
@@ -397,7 +397,7 @@ class _Packer:
         return first <= last + 1 or (first - last <= _GAP and sum(self._line_costs(file, last + 1, first - 1)) <= _GAP)
 
     def _with_excerpt(self, file: _File, excerpt: _Excerpt) -> _Content:
-        excerpts = sorted((*file.content.excerpts, excerpt), key=lambda each: each.stored.key or 0)
+        excerpts = sorted((*file.content.excerpts, excerpt), key=lambda placed: placed.stored.key or 0)
         return _Content(file.content.spans, tuple(excerpts))
 
     def _cost(self, file: _File, content: _Content) -> int:
@@ -447,8 +447,8 @@ class _Packer:
 
     def _excerpt_block(self, file: _File, excerpts: Sequence[_Excerpt]) -> ContextBlock:
         stored = [excerpt.stored for excerpt in excerpts]
-        starts = [start for each in stored if (start := each.record.chunk.start_line) is not None]
-        ends = [end for each in stored if (end := each.record.chunk.end_line) is not None]
+        starts = [start for piece in stored if (start := piece.record.chunk.start_line) is not None]
+        ends = [end for piece in stored if (end := piece.record.chunk.end_line) is not None]
         text = excerpts[0].text
         for excerpt in excerpts[1:]:
             text = _joined(text, excerpt.text)
@@ -457,11 +457,11 @@ class _Packer:
     def _block(
         self, file: _File, inside: Sequence[_Stored], text: str, first: int | None, last: int | None, *, is_exact: bool
     ) -> ContextBlock:
-        inside = sorted(inside, key=lambda each: each.key or 0)
+        inside = sorted(inside, key=lambda piece: piece.key or 0)
         top = inside[0].record
-        chunks = [each.record.chunk for each in inside]
+        chunks = [piece.record.chunk for piece in inside]
         pages = [page for chunk in chunks for page in (chunk.page, chunk.end_page) if page is not None]
-        ids = tuple(each.record.id for each in inside)
+        ids = tuple(piece.record.id for piece in inside)
         has_headings = self._request.budget >= _LEAST_WITH_HEADINGS
         return ContextBlock(
             path=file.path,
@@ -477,8 +477,8 @@ class _Packer:
             ids=ids,
             is_exact=is_exact,
             is_stale=file.is_stale,
-            score=max((file.scores[each] for each in ids if each in file.scores), default=0.0),
-            relevance=max((file.relevance[each] for each in ids if each in file.relevance), default=None),
+            score=max((file.scores[chunk_id] for chunk_id in ids if chunk_id in file.scores), default=0.0),
+            relevance=max((file.relevance[chunk_id] for chunk_id in ids if chunk_id in file.relevance), default=None),
         )
 
     def _runs(self, excerpts: Sequence[_Excerpt]) -> Iterator[list[_Excerpt]]:
@@ -493,8 +493,8 @@ class _Packer:
             yield run
 
     def _follows(self, above: _Stored, below: _Stored) -> bool:
-        found = self._neighbour(above, 1)
-        return found is not None and found.key == below.key
+        neighbour = self._neighbour(above, 1)
+        return neighbour is not None and neighbour.key == below.key
 
     # What was left out
 
@@ -536,11 +536,11 @@ def _overlaps(stored: _Stored, first: int, last: int) -> bool:
     return start <= last and first <= end
 
 
-def _same_document(one: ChunkRecord, other: ChunkRecord) -> bool:
-    return one.store == other.store and (one.source, one.chunk.title, one.chunk.metadata) == (
-        other.source,
-        other.chunk.title,
-        other.chunk.metadata,
+def _same_document(first: ChunkRecord, second: ChunkRecord) -> bool:
+    return first.store == second.store and (first.source, first.chunk.title, first.chunk.metadata) == (
+        second.source,
+        second.chunk.title,
+        second.chunk.metadata,
     )
 
 

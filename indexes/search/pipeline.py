@@ -103,8 +103,8 @@ def run_query(
     if min_relevance is not None:
         for search in searches:
             names = {store.name for store in search.snapshot.stores}
-            found = [hit for hits in results for hit in hits if hit.store in names]
-            note_unknown(found, min_relevance, search.model, search.snapshot.count())
+            own_hits = [hit for hits in results for hit in hits if hit.store in names]
+            note_unknown(own_hits, min_relevance, search.model, search.snapshot.count())
     return results
 
 
@@ -257,7 +257,7 @@ class Search:
                 yield _Tier(keys[order], best, partial(_only_meaning, best))
 
         nearest = nearest_chunks(self.snapshot, vectors, start, self.selection)
-        return [tiers(*each) for each in zip(vectors, nearest, strict=True)]
+        return [tiers(*pair) for pair in zip(vectors, nearest, strict=True)]
 
     def _hybrid_tiers(
         self, queries: Sequence[str], vectors: Floats, words: Mapping[int, LexicalMatches]
@@ -322,7 +322,7 @@ class Search:
         """Yield hits by score, then by file and key."""
         records = self.snapshot.chunks_by_key([key for key, *_ in block])
         for key, score, parts, relevance in sorted(
-            block, key=lambda each: (-each[1], records[each[0]].source or "", each[0])
+            block, key=lambda scored: (-scored[1], records[scored[0]].source or "", scored[0])
         ):
             record = records[key]
             yield Hit(record.id, record.chunk, record.source, score, *parts, store=record.store, relevance=relevance)

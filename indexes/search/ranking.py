@@ -61,18 +61,18 @@ class NearDuplicates:
             return self._seen[text]
         words = words_of(text)
         shingles = self._shingles(words)
-        found = self._same_words.get(words) if words else None
-        if found is None and len(words) >= LEAST_WORDS:
-            found = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
-        self._seen[text] = len(self._kept) if found is None else found
-        if found is None:
+        number = self._same_words.get(words) if words else None
+        if number is None and len(words) >= LEAST_WORDS:
+            number = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
+        self._seen[text] = len(self._kept) if number is None else number
+        if number is None:
             self._keep(words, shingles)
-        return found
+        return number
 
     def _shingles(self, words: tuple[str, ...]) -> list[int]:
         """Return a number for each run of three words; only equal runs have equal numbers."""
-        known = self._numbers
-        numbers = [known.setdefault(word, len(known)) for word in words]
+        word_numbers = self._numbers
+        numbers = [word_numbers.setdefault(word, len(word_numbers)) for word in words]
         return [
             first << 2 * _BITS | second << _BITS | third
             for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False)

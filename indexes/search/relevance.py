@@ -102,7 +102,8 @@ class RelevanceModel:
         about = {"fingerprint": self.fingerprint, "chunks": self.chunks, "pseudo_queries": self.pseudo_queries}
         functions = {name: getattr(self, name) for name in _FUNCTIONS}
         return about | {
-            name: None if each is None else [each.origin, each.cosine, each.matched] for name, each in functions.items()
+            name: None if function is None else [function.origin, function.cosine, function.matched]
+            for name, function in functions.items()
         }
 
     @classmethod
@@ -149,7 +150,10 @@ def mean_relevance(models: Sequence[tuple[RelevanceModel | None, int]]) -> Relev
         total = sum(chunks for _, chunks in functions)
         shares = [(function, chunks / total) for function, chunks in functions]
         return Logistic(
-            *(sum(getattr(each, part) * share for each, share in shares) for part in ("origin", "cosine", "matched"))
+            *(
+                sum(getattr(function, part) * share for function, share in shares)
+                for part in ("origin", "cosine", "matched")
+            )
         )
 
     hybrid, dense, lexical = map(mean, _FUNCTIONS)

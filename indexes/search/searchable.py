@@ -218,14 +218,16 @@ class Searchable(ABC):
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
         condition = None if where is None else parse(where)
         texts = list(queries)
-        given = None if vectors is None else np.asarray(vectors, dtype=np.float32)
-        if given is not None and (given.ndim != 2 or len(given) != len(texts)):
-            raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
+        query_vectors = None if vectors is None else np.asarray(vectors, dtype=np.float32)
+        if query_vectors is not None and (query_vectors.ndim != 2 or len(query_vectors) != len(texts)):
+            raise DimensionError(f"the query vectors have shape {query_vectors.shape}: expected ({len(texts)}, d)")
 
         with self.snapshot() as snapshot:
-            if given is not None:
-                _require_dimension(snapshot, given)
-            results = run_query(snapshot, texts, k, mode, condition, fusion, ranking, None, min_relevance, given)
+            if query_vectors is not None:
+                _require_dimension(snapshot, query_vectors)
+            results = run_query(
+                snapshot, texts, k, mode, condition, fusion, ranking, None, min_relevance, query_vectors
+            )
         return [Hits(hits) for hits in results]
 
     @property
@@ -579,7 +581,12 @@ class Searchable(ABC):
         with self.snapshot() as snapshot:
             by_store = [(store.name, catalog.chunks_by_id(store.connection, ids)) for store in snapshot.stores]
         wanted = dict.fromkeys(ids)
-        return [_with_store(records[each], name) for each in wanted for name, records in by_store if each in records]
+        return [
+            _with_store(records[chunk_id], name)
+            for chunk_id in wanted
+            for name, records in by_store
+            if chunk_id in records
+        ]
 
     @retried
     def ids(self) -> list[str]:
@@ -591,7 +598,7 @@ class Searchable(ABC):
         ['tea', 'lock', 'bird']
         """
         with self.snapshot() as snapshot:
-            return [each for store in snapshot.stores for each in catalog.chunk_ids(store.connection)]
+            return [chunk_id for store in snapshot.stores for chunk_id in catalog.chunk_ids(store.connection)]
 
     @retried
     def vectors(self, ids: Sequence[str]) -> Floats:

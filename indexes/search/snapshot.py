@@ -167,10 +167,10 @@ class Snapshot:
         names = tuple(store.name for store in stores)
         self._only = stores[0] if len(stores) == 1 else None
         state = tuple([store.kept.state for store in stores])
-        kept = self._states.get(names)
-        if kept is None or kept.state != state:
-            kept = self._states[names] = SearchState(state)
-        self._kept = kept
+        search_state = self._states.get(names)
+        if search_state is None or search_state.state != state:
+            search_state = self._states[names] = SearchState(state)
+        self._kept = search_state
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -460,13 +460,13 @@ class Snapshot:
 
     def are_code(self, keys: Sequence[int]) -> bool:
         """Return whether most of the chunks are source code."""
-        known = self._kept.words.code
-        if len(known) > _MOST_KINDS:
-            known.clear()
-        kinds = {key: known[key] for key in keys if key in known}
+        code_by_key = self._kept.words.code
+        if len(code_by_key) > _MOST_KINDS:
+            code_by_key.clear()
+        kinds = {key: code_by_key[key] for key in keys if key in code_by_key}
         if new := [key for key in keys if key not in kinds]:
             kinds |= {key: is_code(text) for key, text in self._embedded_texts(new).items()}
-            known.update(kinds)
+            code_by_key.update(kinds)
         return 2 * sum(kinds.values()) > len(keys)
 
     def _embedded_texts(self, keys: Sequence[int]) -> dict[int, str]:
@@ -627,6 +627,6 @@ def _places(store: StoreView, rows: Rows) -> tuple[Rows, Rows]:
             break
         of_segment = rows_of_segment(store.connection, key, segment)
         at = places_in(of_segment, rows)
-        here = of_segment[at] == rows
-        keys[here], positions[here] = key, at[here]
+        is_in_segment = of_segment[at] == rows
+        keys[is_in_segment], positions[is_in_segment] = key, at[is_in_segment]
     return keys, positions

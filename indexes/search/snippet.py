@@ -38,7 +38,7 @@ class QueryWords:
     def __init__(self, query: str, texts: Iterable[str], language: str = ENGLISH) -> None:
         query_words = _words_of_query(normalise(query), language)
         self._words = {text: list(_words(text)) for text in texts}
-        words = {*query_words, *(word for found in self._words.values() for _, _, word in found)}
+        words = {*query_words, *(word for in_text in self._words.values() for _, _, word in in_text)}
         self._terms = known_terms(language).of_each(words)
         self._wanted: Terms = frozenset().union(*(self._terms[word] for word in query_words))
 
@@ -68,14 +68,16 @@ class QueryWords:
         lines = text.split("\n")
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
         unseen = [edge for match in _UNSEEN.finditer(text) for edge in match.span()]
-        found = [Terms()] * len(lines)
+        line_terms = [Terms()] * len(lines)
         for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
             if bisect_right(unseen, begin) % 2 == 0:
-                found[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
-        said = [Terms() if terms and _LINK.fullmatch(line) else terms for line, terms in zip(lines, found, strict=True)]
+                line_terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
+        said = [
+            Terms() if terms and _LINK.fullmatch(line) else terms for line, terms in zip(lines, line_terms, strict=True)
+        ]
 
         def value(start: int) -> tuple[int, bool, int]:
-            seen, all_of = (len(Terms().union(*each[start : start + MAX_LINES])) for each in (said, found))
+            seen, all_of = (len(Terms().union(*by_line[start : start + MAX_LINES])) for by_line in (said, line_terms))
             return 2 * seen + all_of, bool(said[start]), -start
 
         start = max(range(max(len(lines) - MAX_LINES, 0) + 1), key=value)
@@ -83,12 +85,12 @@ class QueryWords:
         while stop - start > 1 and not any(map(str.isalpha, _UNSEEN.sub("", lines[start]))):
             start += 1
         while stop - start > 1 and sum(map(len, lines[start:stop])) > MAX_CHARACTERS:
-            if len(found[start]) < len(found[stop - 1]):
+            if len(line_terms[start]) < len(line_terms[stop - 1]):
                 start += 1
             else:
                 stop -= 1
         block = "\n".join(lines[start:stop]).strip("\n")
-        first = max(range(start, stop), key=lambda number: (len(found[number]), -number))
+        first = max(range(start, stop), key=lambda number: (len(line_terms[number]), -number))
         return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), first
 
     def _words_of(self, text: str) -> Iterable[tuple[int, int, str]]:
@@ -121,13 +123,13 @@ class _KnownTerms:
     def of_each(self, words: Iterable[str]) -> dict[str, Terms]:
         """Return the terms of each word. Threads may share the object."""
         words = list(words)
-        found = {word: terms for word in words if (terms := self._known.get(word)) is not None}
-        new = [word for word in words if word not in found]
+        terms_by_word = {word: terms for word in words if (terms := self._known.get(word)) is not None}
+        new = [word for word in words if word not in terms_by_word]
         made = self._indexed.of_each([self._analyzer.of_phrase(word).terms for word in new]) if new else []
         if len(self._known) > _WORDS_KEPT:
             self._known = {}
         self._known.update(zip(new, made, strict=True))
-        return {**found, **dict(zip(new, made, strict=True))}
+        return {**terms_by_word, **dict(zip(new, made, strict=True))}
 
 
 @cache

@@ -159,12 +159,12 @@ def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
 
 def read_chain(value: Any) -> dict[str, Any]:
     """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
-    found: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
-    if not _is_texts(found.get("postprocess", [])) or found.get("query_fit", "shared") not in ("shared", "separate"):
+    chain: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
+    if not _is_texts(chain.get("postprocess", [])) or chain.get("query_fit", "shared") not in ("shared", "separate"):
         raise ConfigError(
             f"invalid chain {str(value)[:80]}: expected an object with a list of post-processors and a query fit"
         )
-    return found
+    return chain
 
 
 def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
@@ -174,12 +174,12 @@ def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
 
 def read_detected_language(value: Any) -> dict[str, Any]:
     """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
-    found: dict[str, Any] = value if isinstance(value, dict) else {}
-    if not isinstance(found.get("language", 0), (str, type(None))) or not isinstance(found.get("is_read"), bool):
+    language: dict[str, Any] = value if isinstance(value, dict) else {}
+    if not isinstance(language.get("language", 0), (str, type(None))) or not isinstance(language.get("is_read"), bool):
         raise ConfigError(
             f"invalid language {str(value)[:80]}: expected an object with a language, and whether the model reads it"
         )
-    return found
+    return language
 
 
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
@@ -212,11 +212,11 @@ def index_spec(connection: sqlite3.Connection) -> IndexSpec:
 
 def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], Value]) -> Value | None:
     """Return the value of ``key`` parsed by ``read``, or None; raise :class:`StoreDamagedError` if parsing fails."""
-    found = meta(connection, key)
+    value = meta(connection, key)
     try:
-        return None if found is None else read(found)
+        return None if value is None else read(value)
     except ConfigError as error:
-        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for {key!r}: {error}") from error
+        raise StoreDamagedError(f"the store's database holds {str(value)[:60]!r} for {key!r}: {error}") from error
 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
@@ -310,21 +310,21 @@ def selected_keys(
     connection: sqlite3.Connection, ids: Iterable[str], names: Iterable[str], where: Filter | None
 ) -> list[int]:
     """Return the keys of the chunks with one of ``ids``, from one of the files ``names``, or that match ``where``."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT key FROM chunks WHERE id IN (SELECT value FROM json_each(?)) OR source IN"
         " (SELECT s.id FROM sources s WHERE s.path IN (SELECT value FROM json_each(?)))",
         (json_ids(ids), json.dumps(list(names))),
     )
-    keys = {row[0] for row in found}
+    keys = {row[0] for row in rows}
     if where is not None:
         keys.update(matching(connection, where)[0].tolist())
     return sorted(keys)
 
 
-def integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+def integers(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     """Return the first column of rows, int64, shape ``(n,)``."""
     try:
-        return np.fromiter((row[0] for row in found), dtype=np.int64)
+        return np.fromiter((row[0] for row in rows), dtype=np.int64)
     except (TypeError, ValueError) as error:
         raise _not_a_number(error) from error
 
@@ -402,8 +402,8 @@ def chunk_sources(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
 
 def source_kinds(connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int]]:
     """Return id, name, extension, size in bytes and modification time in nanoseconds of each file, by name."""
-    found = connection.execute("SELECT id, path, ext, size, mtime_ns FROM sources ORDER BY path")
-    return [tuple(row) for row in found]
+    rows = connection.execute("SELECT id, path, ext, size, mtime_ns FROM sources ORDER BY path")
+    return [tuple(row) for row in rows]
 
 
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
@@ -446,12 +446,12 @@ def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
 def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
     """Return the vector rows of texts by the hashes of the texts; other texts are left out."""
     keys = list(dict.fromkeys(hashes))
-    found: dict[bytes, int] = {}
+    rows: dict[bytes, int] = {}
     for start in range(0, len(keys), _PARAMETERS):
         some = keys[start : start + _PARAMETERS]
         marks = ", ".join("?" * len(some))
-        found.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
-    return found
+        rows.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
+    return rows
 
 
 def hashes_with_vector(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> set[bytes]:
@@ -473,12 +473,12 @@ def vector_place(connection: sqlite3.Connection, key: bytes) -> tuple[int, int, 
 
 def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Return the segment key and the position in the segment of each vector; rows that wait for one are left out."""
-    found = connection.execute(
+    places = connection.execute(
         "SELECT row, segment, position FROM vectors"
         " WHERE row IN (SELECT value FROM json_each(?)) AND segment IS NOT NULL",
         (json.dumps(list(rows)),),
     )
-    return {row: (segment, position) for row, segment, position in found}
+    return {row: (segment, position) for row, segment, position in places}
 
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
@@ -490,19 +490,19 @@ def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict
 def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, ChunkRecord]:
     """Return the chunks with these keys."""
     wanted = json.dumps(list(keys))
-    found = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))  # noqa: S608  constants
-    return {row["key"]: _chunk_record(row) for row in found}
+    rows = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))  # noqa: S608  constants
+    return {row["key"]: _chunk_record(row) for row in rows}
 
 
 def neighbour(connection: sqlite3.Connection, key: int, step: int) -> int | None:
     """Return the key of the chunk after the chunk ``key`` in the same file, or before it if ``step`` is negative."""
     beyond, order = (">", "ASC") if step > 0 else ("<", "DESC")
-    found = connection.execute(
+    row = connection.execute(
         f"SELECT key FROM chunks WHERE source = (SELECT source FROM chunks WHERE key = ?1) AND key {beyond} ?1"  # noqa: S608  constants
         f" ORDER BY key {order} LIMIT 1",
         (key,),
     ).fetchone()
-    return None if found is None else int(found[0])
+    return None if row is None else int(row[0])
 
 
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
@@ -522,13 +522,13 @@ def texts_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> 
     """Return the embedded text of each hash; hashes of texts that no chunk has are left out."""
     rows = rows_of_hashes(connection, hashes)
     texts = _texts_by_row(connection, list(rows.values()))
-    return {each: texts[row] for each, row in rows.items() if row in texts}
+    return {key: texts[row] for key, row in rows.items() if row in texts}
 
 
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
     """Return the chunks with these ids; unknown ids are left out."""
-    found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
-    return {row["id"]: _chunk_record(row) for row in found}
+    rows = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
+    return {row["id"]: _chunk_record(row) for row in rows}
 
 
 def iterate_chunks(
@@ -551,8 +551,8 @@ def iterate_chunks(
 def texts_of_files(connection: sqlite3.Connection, step: int) -> Iterator[tuple[str, str]]:
     """Yield the name of its file and the text of each chunk that has a file, or of one in about ``step`` of them."""
     tables = "chunks c JOIN sources s ON s.id = c.source"
-    found = connection.execute(f"SELECT s.path, c.text FROM {tables} WHERE c.key % ? = 0 ORDER BY c.key", (step,))  # noqa: S608  constants
-    return ((path, text) for path, text in found)
+    rows = connection.execute(f"SELECT s.path, c.text FROM {tables} WHERE c.key % ? = 0 ORDER BY c.key", (step,))  # noqa: S608  constants
+    return ((path, text) for path, text in rows)
 
 
 def embedded_texts(connection: sqlite3.Connection) -> Iterator[str]:
@@ -575,10 +575,10 @@ def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[s
 
 
 def _headings(text: Any) -> tuple[str, ...]:
-    found = () if text == "[]" else _json(text, "headings")
-    if not isinstance(found, (tuple, list)) or not all(isinstance(heading, str) for heading in found):
+    headings = () if text == "[]" else _json(text, "headings")
+    if not isinstance(headings, (tuple, list)) or not all(isinstance(heading, str) for heading in headings):
         raise _holds(text, "headings", "a list of texts")
-    return tuple(found)
+    return tuple(headings)
 
 
 def _later_pages(text: Any) -> tuple[tuple[int, int], ...]:

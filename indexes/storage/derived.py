@@ -60,13 +60,13 @@ def records(connection: sqlite3.Connection, name: str | None = None) -> list[Der
         (name,),
     )
     named = [DerivedRecord(*row) for row in rows]
-    for each in named:
-        numbers = each.made_at_generation, each.chunks, each.last
-        catalog.require_types("a derived file", numbers, (each.file, each.sha256))
-        kind = DERIVED_FILE.fullmatch(each.file)
-        if kind is None or kind[1] != each.name:
+    for record in named:
+        numbers = record.made_at_generation, record.chunks, record.last
+        catalog.require_types("a derived file", numbers, (record.file, record.sha256))
+        kind = DERIVED_FILE.fullmatch(record.file)
+        if kind is None or kind[1] != record.name:
             raise StoreDamagedError(
-                f"the store's database names the derived file {each.file!r} for {each.name!r}: expected one of "
+                f"the store's database names the derived file {record.file!r} for {record.name!r}: expected one of "
                 f"{', '.join(NAMES)}, with the beginning of its hash"
             )
     return named
@@ -139,8 +139,8 @@ class OpenDerived(Generic[Value, Joined]):
         def opened(before: tuple[dict[str, Value], Joined] | None) -> tuple[dict[str, Value], Joined]:
             files = {} if before is None else before[0]
             pairs = [
-                (each, files[each.file] if each.file in files else read_derived(self._path, self._kind, each))
-                for each in records(connection, self._kind.name)
+                (record, files[record.file] if record.file in files else read_derived(self._path, self._kind, record))
+                for record in records(connection, self._kind.name)
             ]
             return {record.file: value for record, value in pairs}, self._kind.join(connection, pairs)
 

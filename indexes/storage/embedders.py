@@ -65,7 +65,7 @@ def joined(queries: Iterable[PseudoQueries | None]) -> PseudoQueries | None:
     if not some:
         return None
     return PseudoQueries(
-        tuple(text for each in some for text in each.texts), np.concatenate([each.raw for each in some])
+        tuple(text for of_store in some for text in of_store.texts), np.concatenate([of_store.raw for of_store in some])
     )
 
 

@@ -83,12 +83,12 @@ class WorkFolder:
         if file.is_symlink():
             return None
         try:
-            found = json.loads(read_regular(file, _MOST_PLAN_BYTES))
+            plan = json.loads(read_regular(file, _MOST_PLAN_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
-        if not isinstance(found, dict) or found.pop("format", None) != WORK_FORMAT:
+        if not isinstance(plan, dict) or plan.pop("format", None) != WORK_FORMAT:
             return None
-        return found
+        return plan
 
     def write_plan(self, fields: dict[str, Any]) -> None:
         """Write the plan. A plan without fields only marks the folder as ragembed's."""
@@ -155,8 +155,8 @@ class WorkFolder:
     def _ours(self, folder: Path, above: str = "") -> Iterator[tuple[Path, str, bool]]:
         """Yield path and name of each entry that ragembed wrote, and whether it is a folder; children come first."""
         try:
-            with os.scandir(folder) as found:
-                entries = list(found)
+            with os.scandir(folder) as scan:
+                entries = list(scan)
         except FileNotFoundError:  # A running process has just removed the folder.
             return
         for entry in entries:
@@ -262,20 +262,20 @@ def _is_own_file(entry: Path) -> bool:
         return entry.read_bytes().strip().isdigit()
     if name == WATCHER:
         return is_watcher(entry.read_bytes())
-    if (found := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
+    if (match := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
         return False
-    if found["beside"] is None:
+    if match["beside"] is None:
         with entry.open("rb") as file:  # After a power failure, the start may be unwritten, and other parts not.
             is_headless = is_unwritten(file.read(_APPLICATION_ID_AT + 4))
-        return has_application_id(entry) or (found["new"] is not None and is_headless)
+        return has_application_id(entry) or (match["new"] is not None and is_headless)
     with entry.open("rb") as file:
-        return file.read(4) in _SQLITE_STARTS[found["beside"]]
+        return file.read(4) in _SQLITE_STARTS[match["beside"]]
 
 
 def is_unfinished(entry: Path) -> bool:
     """Return whether ``entry`` is a file in a store's folder whose creation was interrupted."""
-    found = _DATABASES.fullmatch(entry.name)
-    new = found is not None and found["new"] is not None
+    match = _DATABASES.fullmatch(entry.name)
+    new = match is not None and match["new"] is not None
     return (new or _TEMPORARY.fullmatch(entry.name) is not None) and _is_own_file(entry)
 
 

@@ -76,18 +76,18 @@ class DrawnQueries:
         It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
         """
         own = self._of_text
-        found = np.zeros(len(vectors), dtype=np.float32)
+        values = np.zeros(len(vectors), dtype=np.float32)
         nearest = min(NEAREST, len(self.vectors) - 1)
         if nearest < 1:
-            return found
+            return values
         for start in range(0, len(vectors), _BLOCK):
             cosines = vectors[start : start + _BLOCK] @ self.vectors.T
             for row, key in enumerate(hashes[start : start + _BLOCK]):
                 if key in own:
                     cosines[row, own[key]] = -1.0
             cosines.partition(cosines.shape[1] - nearest, axis=1)
-            found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
-        return found
+            values[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
+        return values
 
     @cached_property
     def _of_text(self) -> dict[bytes, int]:
@@ -122,21 +122,21 @@ class MergedQueries(DrawnQueries):
             return None
         return cls(
             PseudoQueries(
-                tuple(span for span, *_ in chosen), np.stack([each.drawn.raw[at] for *_, each, at in chosen])
+                tuple(span for span, *_ in chosen), np.stack([queries.drawn.raw[at] for *_, queries, at in chosen])
             ),
             np.frombuffer(b"".join(origin for _, origin, *_ in chosen), dtype=np.uint8).reshape(-1, HASH_BYTES),
-            np.stack([each.vectors[at] for *_, each, at in chosen]),
+            np.stack([queries.vectors[at] for *_, queries, at in chosen]),
         )
 
     def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
         """Return the hubness of unit vectors; see :meth:`DrawnQueries.hubness`."""
-        found = {key: self.measured[key] for key in hashes if key in self.measured}
-        new = [i for i, key in enumerate(hashes) if key not in found]
+        by_hash = {key: self.measured[key] for key in hashes if key in self.measured}
+        new = [i for i, key in enumerate(hashes) if key not in by_hash]
         values = DrawnQueries.hubness(self, vectors[new], [hashes[i] for i in new]).tolist()
-        found.update(zip((hashes[i] for i in new), values, strict=True))
+        by_hash.update(zip((hashes[i] for i in new), values, strict=True))
         if len(self.measured) <= _MOST_MEASURED:
-            self.measured.update(found)
-        return np.array([found[key] for key in hashes], dtype=np.float32)
+            self.measured.update(by_hash)
+        return np.array([by_hash[key] for key in hashes], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -430,8 +430,8 @@ class StoreReader:
             self._idle.clear()
             self._segments.clear()
             self._generation = Generation((None, None))
-            for kept in (self.postings, self.hubness):
-                kept.clear()
+            for cache in (self.postings, self.hubness):
+                cache.clear()
 
     @contextmanager
     def views(self, name: str | None = None) -> Iterator[list[StoreView]]:
@@ -450,8 +450,8 @@ class StoreReader:
             with self.lock:
                 if self._generation.state != state:
                     self._generation = Generation(state)
-                kept = self._generation
-            yield [StoreView(self, connection, kept, name)]
+                generation = self._generation
+            yield [StoreView(self, connection, generation, name)]
         except sqlite3.DatabaseError as error:
             check()
             raise StoreDamagedError(

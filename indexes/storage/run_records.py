@@ -39,11 +39,11 @@ def now(connection: sqlite3.Connection, namespace: str) -> float:
 
 def noted(connection: sqlite3.Connection, namespace: str, keys: Sequence[str]) -> set[str]:
     """Return the ids in ``keys`` that a run has recorded."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT key FROM run_records WHERE namespace = ? AND noted AND key IN (SELECT value FROM json_each(?))",
         (namespace, json_ids(keys)),
     )
-    return {row[0] for row in found}
+    return {row[0] for row in rows}
 
 
 def listed(
@@ -68,11 +68,11 @@ def listed(
         grouped = "group_id IN (SELECT value FROM json_each(?))"
         conditions.append(f"({grouped} OR NOT noted{' OR group_id IS NULL' if None in group_ids else ''})")
         values.append(json.dumps([group for group in group_ids if group is not None]))
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT key FROM run_records WHERE {' AND '.join(conditions)} ORDER BY updated_at, key LIMIT ?",  # noqa: S608  constants
         (*values, -1 if limit is None else limit),
     )
-    return [row[0] for row in found]
+    return [row[0] for row in rows]
 
 
 def note(
@@ -100,11 +100,11 @@ def forget(connection: sqlite3.Connection, namespace: str, keys: Sequence[str]) 
 
 def expect(connection: sqlite3.Connection, expected: Iterable[Expected]) -> None:
     """Record chunks as expected, in the transaction that writes them; existing records stay unchanged."""
-    for one in expected:
-        at = now(connection, one.namespace)
+    for chunks in expected:
+        at = now(connection, chunks.namespace)
         connection.executemany(
             "INSERT OR IGNORE INTO run_records (namespace, key, updated_at, noted) VALUES (?, ?, ?, 0)",
-            [(one.namespace, key, at) for key in sorted(one.keys)],
+            [(chunks.namespace, key, at) for key in sorted(chunks.keys)],
         )
 
 
@@ -112,10 +112,10 @@ def taken_out(connection: sqlite3.Connection, ids: Sequence[str] | None = None) 
     """Return the records of chunks that are about to be replaced, or all records, for :func:`restore`."""
     query = "SELECT namespace, key, group_id, updated_at, noted FROM run_records"
     if ids is None:
-        found = connection.execute(query)
+        rows = connection.execute(query)
     else:
-        found = connection.execute(query + " WHERE key IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
-    return [tuple(row) for row in found]
+        rows = connection.execute(query + " WHERE key IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants
+    return [tuple(row) for row in rows]
 
 
 def restore(connection: sqlite3.Connection, records: Iterable[Record]) -> None:

@@ -316,8 +316,8 @@ class ClosingConnection(sqlite3.Connection):
 
 
 def _schema(connection: sqlite3.Connection) -> _Schema:
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, tbl_name, sql")
-    return tuple((kind, name, table, sql) for kind, name, table, sql in found)
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, tbl_name, sql")
+    return tuple((kind, name, table, sql) for kind, name, table, sql in rows)
 
 
 def _language(connection: sqlite3.Connection) -> str | None:
@@ -332,8 +332,8 @@ def _language(connection: sqlite3.Connection) -> str | None:
 @lru_cache(8)
 def _tokenized_for(schema: _Schema) -> str | None:
     """Return the language of the full-text index in a schema, or None if no store has this schema; cached."""
-    found = _normalised_schema(schema)
-    return next((name for name in (ENGLISH, NO_STEMMER) if found == _expected_schema(name)), None)
+    normalised = _normalised_schema(schema)
+    return next((name for name in (ENGLISH, NO_STEMMER) if normalised == _expected_schema(name)), None)
 
 
 @cache

@@ -78,10 +78,10 @@ Written: TypeAlias = "tuple[SegmentFiles, Rows]"
 def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
     """Return a function that builds indexes of the kind of :func:`kind_for`; it raises ConfigError if FAISS cannot."""
 
-    def make(given: IndexInput) -> IndexSpec:
-        spec = kind_for(wanted, len(given.rows))
-        check(spec, given.vectors.dim)
-        build_index(spec, given.vectors, given.rows, given.file, gpus=gpus)
+    def make(index_input: IndexInput) -> IndexSpec:
+        spec = kind_for(wanted, len(index_input.rows))
+        check(spec, index_input.vectors.dim)
+        build_index(spec, index_input.vectors, index_input.rows, index_input.file, gpus=gpus)
         return spec
 
     return make
@@ -90,9 +90,9 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
 def same_kind(files: SegmentFiles) -> Make:
     """Return a function that rebuilds the index of a segment, keeping its kind."""
 
-    def make(given: IndexInput) -> IndexSpec:
+    def make(index_input: IndexInput) -> IndexSpec:
         spec = stored_spec(files.kind)
-        build_index(spec, given.vectors, given.rows, given.file)
+        build_index(spec, index_input.vectors, index_input.rows, index_input.file)
         return spec
 
     return make
@@ -139,8 +139,8 @@ def _write_index(
     the folder of a mapped file.
     """
     raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=(len(rows), width))
-    given = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
-    return make(given), given.vectors.dim
+    index_input = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
+    return make(index_input), index_input.vectors.dim
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats], positions: Rows | None = None) -> Floats:
@@ -237,8 +237,8 @@ class Segment:
         """Return the raw vectors, float16, shape ``(rows, d)``, memory-mapped."""
         if self._raw is None:
             require_committed(self.raw_file, self.files.raw_sha256, self._store)
-            numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
-            if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
+            numbers, remainder = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
+            if self.files.rows < 1 or remainder or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(
                     f"{self.raw_file} has the wrong size: expected {self.files.rows:,} vectors; run "
                     "'ragembed doctor --repair'"

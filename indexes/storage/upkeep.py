@@ -124,8 +124,8 @@ def pick_index(
     queries = _queries(connection, embedder)
     picked: list[Picked] = []
 
-    def make(given: IndexInput) -> IndexSpec:
-        picked.append(pick(given, queries, wanted, progress, gpus=gpus))
+    def make(index_input: IndexInput) -> IndexSpec:
+        picked.append(pick(index_input, queries, wanted, progress, gpus=gpus))
         return picked[0].spec
 
     rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make)
@@ -193,17 +193,17 @@ def _bare_search(
 
 def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
     """Return a warning if the index misses its recall, or a latency or memory that the budget sets, else None."""
-    budget, found = wanted.budget, now.measurement
+    budget, measured = wanted.budget, now.measurement
     missed = [
         f"{what} {limit:g}"
         for what, limit, exceeded in (
             (
                 "recall@10",
                 budget.wanted_recall,
-                found.recall is not None and found.recall.mean < budget.wanted_recall - _ROUNDING,
+                measured.recall is not None and measured.recall.mean < budget.wanted_recall - _ROUNDING,
             ),
-            ("ms a query", budget.max_latency_ms, _above(found.latency_ms, budget.max_latency_ms)),
-            ("bytes", budget.max_memory, _above(found.bytes, budget.max_memory)),
+            ("ms a query", budget.max_latency_ms, _above(measured.latency_ms, budget.max_latency_ms)),
+            ("bytes", budget.max_memory, _above(measured.bytes, budget.max_memory)),
         )
         if exceeded
     ]
@@ -211,7 +211,7 @@ def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexE
         return None
     was = "" if before is None else f", before: {before.measurement.describe()}"
     return (
-        f"the index misses its target ({', '.join(missed)}): {found.describe()}{was}; "
+        f"the index misses its target ({', '.join(missed)}): {measured.describe()}{was}; "
         "rebuild it with 'ragembed doctor --repair'"
     )
 

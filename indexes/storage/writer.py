@@ -63,8 +63,8 @@ class StoreWriter(Upkeep):
         by their text. ``progress`` is called from time to time with the number of texts encoded since the last call.
         """
         wanted = {text_hash(text): text for text in texts}
-        known = self.known(wanted)
-        missing = [key for key in wanted if key not in known]
+        stored = self.known(wanted)
+        missing = [key for key in wanted if key not in stored]
         for batch in blocks(missing, batch_size or BATCH):
             check()
             self._commit_vectors(batch, self._embedder.raw_documents([wanted[key] for key in batch], progress))
@@ -130,8 +130,8 @@ class StoreWriter(Upkeep):
         others = self._differs_from_stored(vectors, positions)
         keys = [variant_key(key, vectors[positions[key]]) if key in others else key for key in keys]
         positions = {key: i for i, key in reversed(list(enumerate(keys)))}
-        known = self.known(positions)
-        new = [key for key in positions if key not in known]
+        stored = self.known(positions)
+        new = [key for key in positions if key not in stored]
         if new:
             self._commit_vectors(new, vectors[[positions[key] for key in new]])
         return keys
@@ -243,8 +243,8 @@ class StoreWriter(Upkeep):
             self._connection.executemany(
                 "INSERT INTO sources (path, ext, size, mtime_ns, sha256, pipeline_hash) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (each.path, extension(each.path), each.size, each.mtime_ns, each.sha256, each.pipeline_hash)
-                    for each in sources
+                    (file.path, extension(file.path), file.size, file.mtime_ns, file.sha256, file.pipeline_hash)
+                    for file in sources
                 ],
             )
             affected |= _insert_chunks(self._connection, chunks, keys)
@@ -278,9 +278,9 @@ class StoreWriter(Upkeep):
 
     def take_run_records(self, records: Sequence[Record]) -> None:
         """Copy records of indexing runs from another store, for chunks with the same ids; others are ignored."""
-        known = catalog.rows_of_ids(self._connection, [key for _, key, *_ in records])
+        stored = catalog.rows_of_ids(self._connection, [key for _, key, *_ in records])
         with write_errors(self._store), self._database.transaction():
-            run_records.restore(self._connection, [record for record in records if record[1] in known])
+            run_records.restore(self._connection, [record for record in records if record[1] in stored])
 
     def forget_run(self, namespace: str, keys: Sequence[str]) -> None:
         """Delete the records of indexing runs about these chunks."""
@@ -299,8 +299,8 @@ class StoreWriter(Upkeep):
 
     def set_skipped(self, skipped: Mapping[str, str], roots: Sequence[str]) -> None:
         """Store the reason for each skipped file, replacing all reasons for files below ``roots``."""
-        kept = catalog.skipped(self._connection)
-        old = {name: reason for name, reason in kept.items() if any(is_below(name, root) for root in roots)}
+        before = catalog.skipped(self._connection)
+        old = {name: reason for name, reason in before.items() if any(is_below(name, root) for root in roots)}
         if old == skipped:
             return
         with write_errors(self._store), self._database.transaction():
@@ -381,12 +381,12 @@ def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[
 
 
 def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
-    found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
-    if found is None:
+    row = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
+    if row is None:
         raise StoreError(
             f"the chunk {record.id!r} names the file {record.source!r}, which is not in the store: add the file first"
         )
-    return int(found[0])
+    return int(row[0])
 
 
 def _mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
@@ -414,8 +414,8 @@ def _metadata_json(record: ChunkRecord) -> str:
         ) from error
 
 
-def _differ(one: Floats, other: Floats) -> bool:
-    if one.shape != other.shape:
+def _differ(first: Floats, second: Floats) -> bool:
+    if first.shape != second.shape:
         return True
-    a, b = unit_rows(np.stack([one, other]))
+    a, b = unit_rows(np.stack([first, second]))
     return bool((a - b) @ (a - b) > 2 * _SAME)  # For unit vectors, this is 2 * (1 - cosine).

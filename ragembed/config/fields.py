@@ -52,7 +52,7 @@ def setting(value: Any, text: str, flag: str | None = None, metavar: str | None 
 
 def left_open(kind: type, name: str) -> Any:
     """Return a field like the setting ``name`` of a dataclass, whose value is None if it is not given."""
-    [field] = [each for each in dataclasses.fields(kind) if each.name == name]
+    [field] = [field for field in dataclasses.fields(kind) if field.name == name]
     about = dataclasses.replace(field.metadata["setting"], default=str(field.default))
     return dataclasses.field(default=None, metadata={"setting": about})
 
@@ -101,7 +101,7 @@ def _rules(kind: type) -> list[tuple[str, Setting, tuple[type, ...], str]]:
     rules = []
     for field in dataclasses.fields(kind):
         expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
-        classes, described = tuple(each for each, _ in expected), " or ".join(text for _, text in expected)
+        classes, described = tuple(class_ for class_, _ in expected), " or ".join(text for _, text in expected)
         rules.append((field.name, field.metadata["setting"], classes, described))
     return rules
 

@@ -429,11 +429,11 @@ class EmbedderConfig:
                 raise ConfigError(
                     f"{field.name} is {getattr(self, field.name)!r}, but {by[field.name]} does not use it: leave it out"
                 )
-        given = [name for name in _PROMPTS if getattr(self, name) is not None]
+        prompts = [name for name in _PROMPTS if getattr(self, name) is not None]
         templated = self.template != PLAIN or self.query_template is not None
-        if given and (templated or ("prompt_name" in given and len(given) > 1)):
-            other = "template" if templated else given[0]
-            raise ConfigError(f"{given[-1]} cannot be combined with {other}: give only one of them")
+        if prompts and (templated or ("prompt_name" in prompts and len(prompts) > 1)):
+            other = "template" if templated else prompts[0]
+            raise ConfigError(f"{prompts[-1]} cannot be combined with {other}: give only one of them")
 
 
 _NAMES = tuple(settings_of(EmbedderConfig))

@@ -213,7 +213,7 @@ def chosen_stores(names: Sequence[str], files: Sequence[CollectionsFile]) -> dic
     collections: dict[str, NamedCollection] = {}
     for file in reversed(files):
         collections |= file.collections
-    chosen = list(dict.fromkeys(each for name in names for each in (collections if name == EVERY else [name])))
+    chosen = list(dict.fromkeys(key for name in names for key in (collections if name == EVERY else [name])))
     stores: dict[str, Path] = {}
     for name in chosen:
         if name not in collections:

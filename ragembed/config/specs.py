@@ -220,8 +220,8 @@ def parse_extractor(spec: str) -> Extraction:
     for option in options.split(",") if options else ():
         key, separator, text = option.partition("=")
         if not separator or key not in defaults or key in values:
-            known = ", ".join(f"{key}={value}".lower() for key, value in defaults.items()) or "no options"
-            raise ConfigError(f"extractor {spec!r}: unknown or repeated option {option!r}: expected {known}")
+            listed = ", ".join(f"{key}={value}".lower() for key, value in defaults.items()) or "no options"
+            raise ConfigError(f"extractor {spec!r}: unknown or repeated option {option!r}: expected {listed}")
         values[key] = _value(spec, key, text, defaults[key])
     try:
         made: Extraction = settings(**values)
@@ -235,7 +235,7 @@ def parse_server(model: str) -> Server | None:
 
     A URL with a user name, a password or a query is refused, without showing it: it may contain a key.
     """
-    kind, _, rest = model.partition(":")
+    kind, _, served = model.partition(":")
     if kind.lower() in ("http", "https"):
         url, _, name = model.partition("#")
         try:
@@ -254,9 +254,9 @@ def parse_server(model: str) -> Server | None:
         return Server("url", url.rstrip("/"), name)
     if kind not in ("openai", "ollama"):
         return None
-    if not rest:
+    if not served:
         raise ConfigError(f"model {model!r}: expected a name, as in {_SERVED_EXAMPLES[kind]!r}")
-    return Server(kind, None, rest)
+    return Server(kind, None, served)
 
 
 def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:

@@ -66,8 +66,8 @@ def labels(values: Labels, name: str, count: int | None = None) -> tuple[NDArray
         )
     if count is not None and len(array) != count:
         raise ConfigError(f"{name} has {len(array)} values for {count} rows: expected one for each")
-    found, codes = np.unique(array, return_inverse=True)
-    return found, codes
+    distinct, codes = np.unique(array, return_inverse=True)
+    return distinct, codes
 
 
 def at_least(value: int, least: int, name: str) -> int:

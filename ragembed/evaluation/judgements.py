@@ -42,10 +42,10 @@ class JudgedQueries:
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
         """Build from all judged queries, without those that have no relevant document."""
-        kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
-        texts = {query: queries[query] for query in kept} if queries else {}
+        answered = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
+        texts = {query: queries[query] for query in answered} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
-        return cls(name, texts, kept, len(relevance) - len(kept), tuple(documents))
+        return cls(name, texts, answered, len(relevance) - len(answered), tuple(documents))
 
 
 def read_qrels(path: Path) -> JudgedQueries:
@@ -75,8 +75,8 @@ def read_judged_queries(path: Path) -> JudgedQueries:
             raise ConfigError(f"{place}: a second line has the _id {key!r}")
         named = [name for name in _QUERY_KEYS if name in row]
         if len(named) != 1:
-            found = " and ".join(map(repr, named)) or "none"
-            raise ConfigError(f"{place}: has {found} of {', '.join(map(repr, _QUERY_KEYS))}: expected one of them")
+            present = " and ".join(map(repr, named)) or "none"
+            raise ConfigError(f"{place}: has {present} of {', '.join(map(repr, _QUERY_KEYS))}: expected one of them")
         queries[key] = _string(row[named[0]], f"{place}: {named[0]!r}")
         relevance[key] = _gains(row.get("relevant"), place)
     return _require_relevant(path, JudgedQueries.of(path.stem, queries, relevance))
@@ -131,9 +131,9 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 def _gains(relevant: object, place: str) -> dict[str, int]:
     if isinstance(relevant, list):
-        ids = [_string(each, f"{place}: an id in 'relevant'") for each in relevant]
+        ids = [_string(document, f"{place}: an id in 'relevant'") for document in relevant]
         if len(set(ids)) < len(ids):
-            raise ConfigError(f"{place}: 'relevant' repeats {listed({each for each in ids if ids.count(each) > 1})}")
+            raise ConfigError(f"{place}: 'relevant' repeats {listed({key for key in ids if ids.count(key) > 1})}")
         return dict.fromkeys(ids, 1)
     if not isinstance(relevant, dict):
         raise ConfigError(f"{place}: 'relevant' is {relevant!r}: expected a list of ids, or an object with their gains")
@@ -198,11 +198,11 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     if limit is None:
         require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
     else:
-        known = {
+        among_read = {
             query: {name: gain for name, gain in gains.items() if name in documents}
             for query, gains in relevance.items()
         }
-        relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
+        relevance = {query: gains for query, gains in among_read.items() if max(gains.values(), default=0) > 0}
     if not relevance:
         raise ConfigError(
             f"no query of {folder} has a relevant document among the {len(documents):,} documents read: "

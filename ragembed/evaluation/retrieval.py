@@ -66,7 +66,7 @@ def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | Non
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
     ranks = [rank for rank, name in enumerate(ranking[:k], 1) if name in relevant]
-    return math.fsum(found / rank for found, rank in enumerate(ranks, 1)) / len(relevant) if relevant else 0.0
+    return math.fsum(hits / rank for hits, rank in enumerate(ranks, 1)) / len(relevant) if relevant else 0.0
 
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
@@ -104,9 +104,9 @@ def parse_measures(text: str) -> dict[str, Measure]:
         matched = _NAMED.fullmatch(name)
         kind, cut = matched.groups() if matched else (name, None)
         if kind not in _CUT or (cut is None and kind not in _WHOLE):
-            known = ", ".join(f"{each}@k" for each in _CUT)
+            expected = ", ".join(f"{measure}@k" for measure in _CUT)
             raise ConfigError(
-                f"unknown measure {name!r}: expected {known} with a number for k, {' or '.join(_WHOLE)}, separated "
+                f"unknown measure {name!r}: expected {expected} with a number for k, {' or '.join(_WHOLE)}, separated "
                 "by commas, such as ndcg@10,map"
             )
         measures[name] = partial(_CUT[kind], k=None if cut is None else int(cut))

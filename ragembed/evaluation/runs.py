@@ -37,7 +37,7 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
         written = _json_lines(rankings)
     else:
         ids = [*rankings, *dict.fromkeys(document for ranking in rankings.values() for document, _ in ranking)]
-        unfit = [each for each in ids if not each or each.split() != [each]]
+        unfit = [key for key in ids if not key or key.split() != [key]]
         if unfit:
             raise ConfigError(
                 f"{path}: a TREC run cannot hold ids with spaces, such as {listed(unfit, 3)}: give the file a name "
@@ -68,11 +68,11 @@ def _read_trec(path: Path) -> dict[str, list[str]]:
                 "(query, Q0, document, rank, score, name)"
             )
         query, _, document, _, score, _ = fields
-        found = scores.setdefault(query, {})
-        if document in found:
+        of_query = scores.setdefault(query, {})
+        if document in of_query:
             raise ConfigError(f"{path}, line {number}: document {document!r} is repeated for query {query!r}")
-        found[document] = _number(score, f"{path}, line {number}: the score")
-    return {query: by_score(found) for query, found in scores.items()}
+        of_query[document] = _number(score, f"{path}, line {number}: the score")
+    return {query: by_score(of_query) for query, of_query in scores.items()}
 
 
 def _read_json_lines(path: Path) -> dict[str, list[str]]:
@@ -89,9 +89,9 @@ def _read_json_lines(path: Path) -> dict[str, list[str]]:
             rankings[query] = by_score(
                 {name: _number(score, f"{place}: the score of {name!r}") for name, score in ranking.items()}
             )
-        elif isinstance(ranking, list) and all(isinstance(each, str) for each in ranking):
+        elif isinstance(ranking, list) and all(isinstance(document, str) for document in ranking):
             if len(set(ranking)) < len(ranking):
-                again = {each for each in ranking if ranking.count(each) > 1}
+                again = {document for document in ranking if ranking.count(document) > 1}
                 raise ConfigError(f"{place}: the ranking of query {query!r} repeats {listed(sorted(again))}")
             rankings[query] = ranking
         else:

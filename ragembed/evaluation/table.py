@@ -61,22 +61,22 @@ def row_label(config: EmbedderConfig) -> str:
 
 def labels(named: Sequence[Named]) -> list[str]:
     """Return the row label of each configuration, with the query fit if it differs between them."""
-    differ = len({one.config.query_fit for one in named}) > 1
+    differ = len({entry.config.query_fit for entry in named}) > 1
     fits = {"shared": " (shared fit)", "separate": " (separate fit)"}
-    return [row_label(one.config) + (fits[one.config.query_fit] if differ else "") for one in named]
+    return [row_label(entry.config) + (fits[entry.config.query_fit] if differ else "") for entry in named]
 
 
 def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
     """Return the column label of each configuration: its name and the settings that differ, apart from ``without``."""
-    one_name = len({one.name for one in named}) == 1
-    found = []
-    for one in named:
-        same = [other.config for other in named if other.name == one.name]
+    one_name = len({entry.name for entry in named}) == 1
+    column_labels = []
+    for entry in named:
+        same = [other.config for other in named if other.name == entry.name]
         varied = [field for field in _COLUMN_FIELDS if len({getattr(config, field) for config in same}) > 1]
-        parts = [] if one_name and "extractor" in varied and "extractor" not in without else [one.name]
-        parts += [_short(field, getattr(one.config, field)) for field in varied if field not in without]
-        found.append(" ".join(parts))
-    return found
+        parts = [] if one_name and "extractor" in varied and "extractor" not in without else [entry.name]
+        parts += [_short(field, getattr(entry.config, field)) for field in varied if field not in without]
+        column_labels.append(" ".join(parts))
+    return column_labels
 
 
 def text_table(results: Sequence[Result], score: str | None = None, width: int | None = None) -> str:
@@ -148,12 +148,12 @@ def folded(lines: Sequence[Sequence[str]], headers: int, width: int | None) -> l
             room = width - widths[0]
         blocks[-1].append(column)
         room -= needed + 2
-    found: list[str] = []
+    folded_lines: list[str] = []
     for block in blocks:
         rows = [[line[0], *(line[column] for column in block)] for line in cut]
         used = [row for number, row in enumerate(rows) if number < headers or any(row[1:])]
-        found += [*([""] if found else []), *aligned(used)]
-    return found
+        folded_lines += [*([""] if folded_lines else []), *aligned(used)]
+    return folded_lines
 
 
 def wrapped(text: str, width: int | None) -> list[str]:

@@ -133,8 +133,8 @@ class RetrievalTask:
         ranked = [[names[row] for row in ranking] for ranking in rows.tolist()]
         queries = self.collection.queries
         measured = measured_rankings(dict(zip(queries, ranked, strict=True)), self.collection.relevance, self.measures)
-        found = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
-        return dataclasses.replace(measured, rankings=dict(zip(queries, found, strict=True)))
+        scored = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
+        return dataclasses.replace(measured, rankings=dict(zip(queries, scored, strict=True)))
 
 
 def measured_rankings(
@@ -242,7 +242,7 @@ def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDAr
     product that underflows.
     """
     limits = np.finfo(np.float32)
-    norms = [np.sqrt(np.einsum("nd,nd->n", each, each, dtype=np.float64)) for each in (queries, documents)]
+    norms = [np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)) for vectors in (queries, documents)]
     lengths = norms[0] * norms[1].max()
     # A quarter of the range leaves room for the difference of two such numbers.
     if lengths.max() > float(limits.max) / 4.0:

@@ -223,10 +223,10 @@ class LazyStore(OwnStore):
 
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
-        given = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget)
-        if given != wanted:
+        config = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget)
+        if config != wanted:
             raise ConfigError(
-                f"the store {self.path} has {_described(wanted)}, but {_described(given)} was given: leave out index "
+                f"the store {self.path} has {_described(wanted)}, but {_described(config)} was given: leave out index "
                 "and budget, or change the index of the store with Store.optimize or ragembed doctor --repair"
             )
 

@@ -30,8 +30,8 @@ def without_scores(method: Callable[Parameters, Scored]) -> Callable[Parameters,
 
     @wraps(method)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> list[Document]:
-        owner, *rest = args
-        scored: Scored = getattr(owner, name)(*rest, **kwargs)
+        owner, *arguments = args
+        scored: Scored = getattr(owner, name)(*arguments, **kwargs)
         return [document for document, _ in scored]
 
     run.__signature__ = inspect.signature(method).replace(return_annotation="list[Document]")  # type: ignore[attr-defined]

@@ -350,11 +350,11 @@ class RagVectorStore(SearchableDocuments, VectorStore):
             ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, as arguments or together as the dict
             ``search_kwargs``; and other fields of LangChain's retrievers, such as ``tags``.
         """
-        known = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
-        unknown = [name for name in kwargs if name not in known]
+        valid = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
+        unknown = [name for name in kwargs if name not in valid]
         if unknown:
             raise TypeError(
-                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: expected one of {', '.join(known)}"
+                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: expected one of {', '.join(valid)}"
             )
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return RagVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)

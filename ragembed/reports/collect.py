@@ -123,7 +123,7 @@ class ReportData:
         self._sources = catalog.source_kinds(connection)
         numbers = {source: number for number, (source, *_) in enumerate(self._sources)}
         self._file = np.array(
-            [numbers.get(each, -1) for each in catalog.chunk_sources(connection)[1].tolist()], np.int64
+            [numbers.get(source, -1) for source in catalog.chunk_sources(connection)[1].tolist()], np.int64
         )
         self.status: Mapping[str, Any] = store.status()
         self.vector_map = made = self._map() if len(self._rows) else None
@@ -137,8 +137,8 @@ class ReportData:
             duplicates = self._duplicates(made)
         results = store.search_many(queries, HITS) if queries else []
         answered = [self._query(text, hits) for text, hits in zip(queries, results, strict=True)]
-        answered.sort(key=lambda each: -1.0 if each.relevance is None else each.relevance)
-        self.asked, self.weak = len(answered), sum(each.is_weak for each in answered)
+        answered.sort(key=lambda answer: -1.0 if answer.relevance is None else answer.relevance)
+        self.asked, self.weak = len(answered), sum(answer.is_weak for answer in answered)
         self.queries = tuple(answered[:_QUERIES])
         self.size = self._size()
         self.kinds = self._kinds()
@@ -193,7 +193,7 @@ class ReportData:
         own = made.cluster[made.laid_out]
         group = made.clusters.group
         by_cluster, by_group = labels(texts, [own, group[own]], self._store.language)
-        examples = self._shown([int(numbers[each]) for each in self._central(made, own)])
+        examples = self._shown([int(numbers[position]) for position in self._central(made, own)])
         sizes = np.bincount(cluster, minlength=len(group)).tolist()
         summaries = (
             ClusterSummary(tuple(words), size, number, example)
@@ -222,8 +222,8 @@ class ReportData:
         for number, vector in enumerate(self._vector_of.tolist()):
             chunks_of.setdefault(vector, []).append(number)
         near = made.cosines >= _NEAR_COSINE
-        one, other = np.repeat(np.arange(len(near)), near.sum(axis=1)), made.neighbours[near]
-        edges = coo_matrix((np.ones(len(one)), (one, other)), shape=(len(near), len(near)))
+        first, second = np.repeat(np.arange(len(near)), near.sum(axis=1)), made.neighbours[near]
+        edges = coo_matrix((np.ones(len(first)), (first, second)), shape=(len(near), len(near)))
         _, part = connected_components(edges, directed=False)
         parts: dict[int, list[int]] = {}
         for position, number in enumerate(part.tolist()):
@@ -249,39 +249,39 @@ class ReportData:
 
     def _colourings(self) -> list[Colouring]:
         names = [path for _, path, *_ in self._sources]
-        found = [
+        colourings = [
             self._named("Folder", _folders(names)),
             self._named("Type", [ext or _NONE for _, _, ext, *_ in self._sources]),
         ]
         if self._sources:
-            found.append(self._dates())
+            colourings.append(self._dates())
         for fit in derived.records(self._connection, derived.QUERIES):
             added = self._rows[self._vector_of] > fit.last
-            found.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
-        return found
+            colourings.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
+        return colourings
 
     def _named(self, name: str, of_files: Sequence[str]) -> Colouring:
         """Return the colouring by a name of each file: the most frequent ones, and one value for all others."""
         of_chunks = [of_files[file] if file >= 0 else _NONE for file in self._file.tolist()]
         counted = Counter(of_chunks)
-        ranked = sorted(counted, key=lambda each: (-counted[each], each))
-        kept = ranked if len(ranked) <= MOST_GROUPS else [*ranked[: MOST_GROUPS - 1], _OTHER]
-        numbers = {each: number for number, each in enumerate(kept)}
-        codes = np.array([numbers.get(of_chunk, len(kept) - 1) for of_chunk in of_chunks], dtype=np.uint8)
-        return Colouring(name, tuple(kept), codes)
+        ranked = sorted(counted, key=lambda group: (-counted[group], group))
+        shown = ranked if len(ranked) <= MOST_GROUPS else [*ranked[: MOST_GROUPS - 1], _OTHER]
+        numbers = {group: number for number, group in enumerate(shown)}
+        codes = np.array([numbers.get(of_chunk, len(shown) - 1) for of_chunk in of_chunks], dtype=np.uint8)
+        return Colouring(name, tuple(shown), codes)
 
     def _dates(self) -> Colouring:
         """Return the colouring by the time of modification, in periods with about equally many chunks."""
         days = np.array([mtime // 86_400_000_000_000 for *_, mtime in self._sources], dtype=np.int64)
         of_chunks = np.where(self._file >= 0, days[self._file], -(2**62))
-        known = of_chunks[self._file >= 0]
+        dated = of_chunks[self._file >= 0]
         ends = (
-            np.unique(np.quantile(known, np.linspace(0, 1, _PERIODS + 1)[1:], method="higher")) if len(known) else known
+            np.unique(np.quantile(dated, np.linspace(0, 1, _PERIODS + 1)[1:], method="higher")) if len(dated) else dated
         )
         codes = np.searchsorted(ends, of_chunks)
-        starts = [known[np.searchsorted(ends, known) == number].min() for number in range(len(ends))]
+        starts = [dated[np.searchsorted(ends, dated) == number].min() for number in range(len(ends))]
         names = [_days(int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
-        if len(known) < len(of_chunks):
+        if len(dated) < len(of_chunks):
             codes, names = np.where(self._file >= 0, codes, len(names)), [*names, _NONE]
         return Colouring("Date", tuple(names), codes.astype(np.uint8), ordered=True)
 
@@ -311,18 +311,18 @@ class ReportData:
 
     def _kinds(self) -> tuple[FileKind, ...]:
         chunks = np.bincount(self._file[self._file >= 0], minlength=len(self._sources)).tolist()
-        found: dict[str, list[int]] = {}
+        by_extension: dict[str, list[int]] = {}
         for (_, _, ext, size, _), count in zip(self._sources, chunks, strict=True):
-            kind = found.setdefault(ext or _NONE, [0, 0, 0])
+            kind = by_extension.setdefault(ext or _NONE, [0, 0, 0])
             kind[:] = kind[0] + 1, kind[1] + size, kind[2] + count
         if alone := int((self._file < 0).sum()):
-            found["(no file)"] = [0, 0, alone]
-        kinds = (FileKind(name, *numbers) for name, numbers in found.items())
+            by_extension["(no file)"] = [0, 0, alone]
+        kinds = (FileKind(name, *numbers) for name, numbers in by_extension.items())
         return tuple(sorted(kinds, key=lambda kind: (-kind.chunks, kind.name)))
 
     def _languages(self) -> tuple[tuple[str, int], ...]:
         """Return the languages of evenly spread files, with the number of files in each."""
-        found: Counter[str] = Counter()
+        languages: Counter[str] = Counter()
         with_chunks = np.unique(self._file[self._file >= 0])
         places = np.linspace(0, len(with_chunks) - 1, min(len(with_chunks), _READ_FOR_LANGUAGE)).round().astype(int)
         firsts = np.searchsorted(np.sort(self._file), with_chunks)
@@ -331,8 +331,8 @@ class ReportData:
             some = order[firsts[place] : firsts[place] + 4]
             of_file = some[self._file[some] == with_chunks[place]]
             texts = catalog.embedded_by_key(self._connection, self._keys[of_file].tolist())
-            found[main_language(text[:_LANGUAGE_CHARACTERS] for text in texts.values()) or "not recognised"] += 1
-        return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+            languages[main_language(text[:_LANGUAGE_CHARACTERS] for text in texts.values()) or "not recognised"] += 1
+        return tuple(sorted(languages.items(), key=lambda item: (-item[1], item[0])))
 
     def _weights(self) -> tuple[tuple[WeightedWord, ...], tuple[WeightedWord, ...]]:
         """Return the words that carry most weight, and the frequent words with the lowest, if weights are fitted."""
@@ -354,10 +354,10 @@ class ReportData:
             occurrences.update(words)
             frequency.update(set(words))
         least = max(_LEAST_TEXTS, _LEAST_SHARE * len(texts))
-        known = sorted(occurrences)
+        distinct = sorted(occurrences)
         of_word = {
             word: float(table[ids].mean())
-            for word, ids in zip(known, embedder.tokenizer.ids(known), strict=True)
+            for word, ids in zip(distinct, embedder.tokenizer.ids(distinct), strict=True)
             if len(ids)
         }
         frequent = [word for word in of_word if frequency[word] >= least]
@@ -403,8 +403,8 @@ def _days(first: int, last: int) -> str:
 
 def _grouped(skipped: Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
     """Return each reason for skipping files, with the number of files and the first of them, frequent ones first."""
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for name, reason in skipped.items():
-        found.setdefault(reason, []).append(name)
-    reasons = sorted(found, key=lambda reason: (-len(found[reason]), reason))
-    return tuple((reason, len(found[reason]), min(found[reason])) for reason in reasons)
+        names_of.setdefault(reason, []).append(name)
+    reasons = sorted(names_of, key=lambda reason: (-len(names_of[reason]), reason))
+    return tuple((reason, len(names_of[reason]), min(names_of[reason])) for reason in reasons)

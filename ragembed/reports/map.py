@@ -125,9 +125,9 @@ def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMa
     places[laid_out] = points
     cluster = np.zeros(count, dtype=np.int64)
     cluster[laid_out] = cluster_of_laid_out
-    rest = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
+    others = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
     near = _Placing(vectors, points, cluster_of_laid_out, clusters.centres)
-    for some in _blocks(rest):
+    for some in _blocks(others):
         places[some], cluster[some] = near.place(read(some))
         advance(len(some))
     measured = np.arange(0, len(laid_out), max(1, len(laid_out) // _MEASURED))[:_MEASURED]
@@ -146,15 +146,15 @@ def place_beside(places: Doubles, weights: Doubles) -> Doubles:
 
 def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
     """Return positions and cosines of the ``k`` nearest, best first, shape ``(n, k)``, without ``leave_out``."""
-    found = np.empty((len(queries), k), dtype=np.int64)
+    positions = np.empty((len(queries), k), dtype=np.int64)
     cosines = np.empty((len(queries), k), dtype=np.float32)
     for start in range(0, len(queries), _QUERIES):
         part = slice(start, start + _QUERIES)
         products = queries[part] @ vectors.T
         if leave_out is not None:
             products[np.arange(len(products)), leave_out[part]] = -np.inf
-        found[part], cosines[part] = _best(products, k)
-    return found, cosines
+        positions[part], cosines[part] = _best(products, k)
+    return positions, cosines
 
 
 def _best(products: Floats, k: int) -> tuple[Rows, Floats]:
@@ -218,9 +218,9 @@ class _Placing:
         for number in np.unique(cluster).tolist():
             members = np.flatnonzero(cluster == number)
             candidates = self._candidates[number]
-            found, cosines = nearest(vectors[members], self._vectors[candidates], min(_BESIDE, len(candidates)))
+            positions, cosines = nearest(vectors[members], self._vectors[candidates], min(_BESIDE, len(candidates)))
             weights = np.maximum(cosines.astype(np.float64), 1e-3)
-            for member, others, weight in zip(members.tolist(), candidates[found], weights, strict=True):
+            for member, others, weight in zip(members.tolist(), candidates[positions], weights, strict=True):
                 places[member] = place_beside(self._points[others], weight)
         return places, cluster
 
@@ -231,8 +231,8 @@ def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
 
     _, near = cKDTree(places).query(places[measured], KEPT + 1)
     shares = [
-        len({*on_map.tolist()} - {own} & {*found.tolist()})
-        for own, on_map, found in zip(measured.tolist(), near, neighbours, strict=True)
+        len({*on_map.tolist()} - {own} & {*expected.tolist()})
+        for own, on_map, expected in zip(measured.tolist(), near, neighbours, strict=True)
     ]
     return float(np.mean(shares)) / KEPT
 
@@ -253,8 +253,8 @@ def find_clusters(vectors: Floats) -> tuple[Clusters, Rows]:
 
     distinct = len(np.unique(vectors, axis=0)) if len(vectors) <= 2 * _MOST_CLUSTERS else len(vectors)
     count = min(_MOST_CLUSTERS, distinct, max(1, round((len(vectors) / _PER_CLUSTER) ** 0.5)))
-    found = KMeans(count, n_init=1, random_state=_SEED, algorithm="lloyd").fit(vectors)
-    number, centres = found.labels_.astype(np.int64), found.cluster_centers_
+    kmeans = KMeans(count, n_init=1, random_state=_SEED, algorithm="lloyd").fit(vectors)
+    number, centres = kmeans.labels_.astype(np.int64), kmeans.cluster_centers_
     groups = min(MOST_GROUPS, max(1, round(1.5 * count**0.5)))
     group = np.zeros(count, dtype=np.int64)
     if 1 < groups < count:
@@ -268,7 +268,7 @@ def find_clusters(vectors: Floats) -> tuple[Clusters, Rows]:
     lengths = np.linalg.norm(centres, axis=1, keepdims=True)
     units = (centres / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     numbers = {old: new for new, old in enumerate(dict.fromkeys(group[order].tolist()))}
-    named = np.array([numbers[each] for each in group[order].tolist()], dtype=np.int64)
+    named = np.array([numbers[old] for old in group[order].tolist()], dtype=np.int64)
     return Clusters(units[order], named), renumbered[number]
 
 
@@ -315,7 +315,7 @@ def _distinguishing(
         and times > max(1, count * _COMMON)
         and (times > max(1, count / 2) or 2 * max(total[term] for total in totals) < times)
     }
-    found = []
+    by_class = []
     for total in totals:
         size = max(total.values(), default=1)
         # The last but one factor, the usual idf, keeps words that are frequent in all texts behind.
@@ -330,10 +330,10 @@ def _distinguishing(
         }
         best: list[tuple[str, ...]] = []
         for term in sorted(scores, key=lambda term: (-scores[term], term)):
-            if len(best) < _LABEL_WORDS and not any(set(term) & set(other) for other in best):
+            if len(best) < _LABEL_WORDS and not any(set(term) & set(chosen) for chosen in best):
                 best.append(term)
-        found.append([shown[term] for term in best])
-    return found
+        by_class.append([shown[term] for term in best])
+    return by_class
 
 
 def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
@@ -341,13 +341,13 @@ def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
 
     A phrase has only spaces or hyphens between its words.
     """
-    found: Counter[str] = Counter()
+    phrases: Counter[str] = Counter()
     before: list[str] = []
     end = 0
     for match in words_or_runs(text):
         word = match[0].lower()
         if match["run"] is not None:
-            found.update("".join(pair) for pair in pairwise(letters_of(match[0])))
+            phrases.update("".join(pair) for pair in pairwise(letters_of(match[0])))
             before = []
             continue
         if text[end : match.start()].strip(" -"):
@@ -362,8 +362,8 @@ def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
             before = []
             continue
         before = [*before[-2:], word]
-        found.update(" ".join(before[i:]) for i in range(len(before)))
-    return found
+        phrases.update(" ".join(before[i:]) for i in range(len(before)))
+    return phrases
 
 
 def _names_of_people(texts: Sequence[str]) -> frozenset[str]:

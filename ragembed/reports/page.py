@@ -60,7 +60,7 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
     script = None if data is None else static_file("report.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     policy += "" if script is None else f"; script-src '{_hash(script)}'"
-    links = [element("a", _heading(each), href=f"#{each.get('id')}") for each in sections]
+    links = [element("a", _heading(part), href=f"#{part.get('id')}") for part in sections]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -161,10 +161,10 @@ def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
 def read_results(path: Path) -> Element:
     """Return the section about ``--json`` of ``eval`` or ``doctor``; raises :class:`ConfigError` for other files."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if "findings" in found:
-            return findings_section(found)
-        return evaluation_section(found.get("results") or [found])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if "findings" in content:
+            return findings_section(content)
+        return evaluation_section(content.get("results") or [content])
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the results in {path}: {error}; expected a JSON file") from error
     except (LookupError, TypeError, AttributeError) as error:
@@ -181,13 +181,13 @@ def evaluation_section(results: Sequence[Mapping[str, Any]], heading: str | None
     task = str(results[0]["task"])
     parts: list[Child] = []
     for collection in dict.fromkeys(str(result["collection"]) for result in results):
-        here = [result for result in results if result["collection"] == collection]
-        queries = here[0].get("queries")
+        of_collection = [result for result in results if result["collection"] == collection]
+        queries = of_collection[0].get("queries")
         parts.append(element("h3", collection + ("" if queries is None else f", {queries:,} queries")))
-        if "differences" in here[0]:
-            parts += [part for each in here for part in _compared(each)]
+        if "differences" in of_collection[0]:
+            parts += [part for result in of_collection for part in _compared(result)]
         else:
-            parts += _measured(here)
+            parts += _measured(of_collection)
     return section(f"evaluation-{task}", heading or f"Evaluation: {task}", *parts)
 
 
@@ -206,11 +206,11 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
     with_difference = any("difference_to_first" in result for result in results)
     widest = _widest(result["difference_to_first"] for result in results if "difference_to_first" in result)
     rows: list[list[Child]] = []
-    for label, each in zip(_labels(results), results, strict=True):
-        numbers = [_number(each.get(name)) for name in names]
-        row: list[Child] = [label, *numbers, bar(float(each[headline] or 0.0), most)]
+    for label, result in zip(_labels(results), results, strict=True):
+        numbers = [_number(result.get(name)) for name in names]
+        row: list[Child] = [label, *numbers, bar(float(result[headline] or 0.0), most)]
         if with_difference:
-            row += _difference(each.get("difference_to_first"), widest)
+            row += _difference(result.get("difference_to_first"), widest)
         rows.append(row)
     head = ["", *names, ""] + (["Difference of " + headline, "95 % interval", "p", ""] if with_difference else [])
     yield data_table("Results", head, rows, f"Bars show {headline}")
@@ -218,15 +218,13 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
 
 def _compared(result: Mapping[str, Any]) -> Iterator[Child]:
     """Yield the comparison of two systems."""
-    one, other = result["a"], result["b"]
+    a, b = result["a"], result["b"]
     widest = _widest(result["differences"].values())
     rows: list[list[Child]] = [
-        [name, _number(one[name]), _number(other[name]), *_difference(found, widest)]
-        for name, found in result["differences"].items()
+        [name, _number(a[name]), _number(b[name]), *_difference(difference, widest)]
+        for name, difference in result["differences"].items()
     ]
-    yield element(
-        "p", f"A is {one['name']}, and B is {other['name']}. An interval without 0 is a significant difference."
-    )
+    yield element("p", f"A is {a['name']}, and B is {b['name']}. An interval without 0 is a significant difference.")
     yield data_table("Comparison", ("Measure", "A", "B", "B − A", "95 % interval", "p", ""), rows)
 
 
@@ -236,9 +234,9 @@ def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:
     differ = [name for name in configs[0] if len({json.dumps(config.get(name)) for config in configs}) > 1]
     return [
         shortened(
-            ", ".join([str(each["name"]), *(f"{name} {_setting(config.get(name))}" for name in differ)]), _LONGEST
+            ", ".join([str(result["name"]), *(f"{name} {_setting(config.get(name))}" for name in differ)]), _LONGEST
         )
-        for each, config in zip(results, configs, strict=True)
+        for result, config in zip(results, configs, strict=True)
     ]
 
 
@@ -263,15 +261,15 @@ def _widest(differences: Any) -> float:
     return max(ends, default=0.0) or 1.0
 
 
-def _difference(found: Mapping[str, Any] | None, widest: float) -> list[Child]:
+def _difference(difference: Mapping[str, Any] | None, widest: float) -> list[Child]:
     """Return the cells of a difference: value, interval, p-value and drawing."""
-    if found is None:
+    if difference is None:
         return ["–", "", "", None]
-    value, low, high = (float(found[name]) for name in ("difference", "low", "high"))
+    value, low, high = (float(difference[name]) for name in ("difference", "low", "high"))
     return [
         f"{value:+.1f}",
         f"{low:+.1f} to {high:+.1f}",
-        f"{float(found['p_value']):.3f}",
+        f"{float(difference['p_value']):.3f}",
         _interval(value, low, high, widest),
     ]
 
@@ -301,8 +299,8 @@ def _interval(value: float, low: float, high: float, widest: float) -> Element:
 def findings_section(diagnosis: Mapping[str, Any]) -> Element:
     """Return the section about the findings of ``ragembed doctor``."""
     rows: list[list[Child]] = [
-        [str(each["title"]), str(each["severity"]), str(each["detail"]), element("code", str(each["command"]))]
-        for each in diagnosis["findings"]
+        [str(item["title"]), str(item["severity"]), str(item["detail"]), element("code", str(item["command"]))]
+        for item in diagnosis["findings"]
     ]
     if not rows:
         return section("findings", "Findings", element("p", "The doctor found nothing to do."))
@@ -322,10 +320,10 @@ def read_queries(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the queries in {path}: {error}; expected a UTF-8 text file") from error
-    found = [_query(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
+    queries = [_query(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not queries:
         raise ConfigError(f"{path} has no queries: expected one per line")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(queries))
 
 
 def _query(line: str, place: str) -> str:

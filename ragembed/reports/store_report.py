@@ -111,44 +111,46 @@ def _overview(data: ReportData) -> Element:
 def _findings(data: ReportData) -> Element:
     """Return what the store holds and what to do, in sentences; those about work to do have its command."""
     status, drift, count = data.status, data.drift, len(data.points)
-    found: list[tuple[str, str | None]] = []
+    sentences: list[tuple[str, str | None]] = []
     if data.kinds:
         main = data.kinds[0]
         share = f", {main.chunks / count:.0%} of them in {main.name} files" if count and len(data.kinds) > 1 else ""
-        found.append(
+        sentences.append(
             (f"The store holds {_counted(count, 'chunk')} of {_counted(status['files'], 'file')}{share}.", None)
         )
-    sizes = [sum(each.size for each in data.clusters if each.group == number) for number in range(len(data.groups))]
+    sizes = [
+        sum(cluster.size for cluster in data.clusters if cluster.group == number) for number in range(len(data.groups))
+    ]
     about = [f"{words[0]} ({size / count:.0%})" for words, size in zip(data.groups, sizes, strict=True) if words]
     if len(about) > 1:
-        found.append((f"Most chunks are about {', '.join(about[:3])}.", None))
+        sentences.append((f"Most chunks are about {', '.join(about[:3])}.", None))
     if data.duplicate_chunks:
-        found.append((f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others.", None))
+        sentences.append((f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others.", None))
     if skipped := sum(files for _, files, _ in data.skipped):
-        found.append(
+        sentences.append(
             (f"{_counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below.", None)
         )
     if data.weak:
-        found.append(
+        sentences.append(
             (f"{data.weak:,} of {_counted(data.asked, 'query')} found only weak matches: see “Queries”.", None)
         )
     elif data.asked and any(query.relevance is not None for query in data.queries):
-        found.append((f"Each of {_counted(data.asked, 'query')} found a likely match.", None))
-    work = len(found)
+        sentences.append((f"Each of {_counted(data.asked, 'query')} found a likely match.", None))
+    work = len(sentences)
     if status["unfinished"]:
-        found.append(("The last indexing run was interrupted.", "ragembed index"))
+        sentences.append(("The last indexing run was interrupted.", "ragembed index"))
     language = status["detected_language"]
     if language and language["language"] and not language["is_read"]:
         named = language["language"].capitalize()
         text = f"Most texts are in {named}, which the model was not made for: delete the store, and use another model."
-        found.append((text, "ragembed index --model multilingual-e5-small-q4"))
+        sentences.append((text, "ragembed index --model multilingual-e5-small-q4"))
     if drift is not None and drift.verdict == "refit":
-        found.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
+        sentences.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
     if drift is not None and drift.verdict == "rebuild":
-        found.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
-    if len(found) == work:
-        found.append(("Nothing to do: the fit is up to date, and the last run is complete.", None))
-    rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in found)
+        sentences.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
+    if len(sentences) == work:
+        sentences.append(("Nothing to do: the fit is up to date, and the last run is complete.", None))
+    rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in sentences)
     return element("ul", *rows, id="findings-of-store")
 
 
@@ -258,10 +260,11 @@ def _clusters(data: ReportData) -> Iterator[Element]:
     body: list[Element] = []
     for number, words in enumerate(data.groups):
         inside = [cluster for cluster in data.clusters if cluster.group == number]
-        total = sum(each.size for each in inside)
+        total = sum(cluster.size for cluster in inside)
         body.append(_row(_named(words, number), total, [], "top"))
         body += [
-            _row(", ".join(each.words) or "(no words)", each.size, _excerpt(each.example), "inner") for each in inside
+            _row(", ".join(cluster.words) or "(no words)", cluster.size, _excerpt(cluster.example), "inner")
+            for cluster in inside
         ]
     head = element("tr", *(element("th", name, scope="col") for name in ("About", "Chunks", "Most central chunk")))
     made = element("table", element("thead", head), element("tbody", *body))
@@ -315,12 +318,12 @@ def _queries(data: ReportData) -> Iterator[Element]:
                 button if query.place is not None else None,
             )
         )
-    known = any(query.relevance is not None for query in data.queries)
+    has_relevance = any(query.relevance is not None for query in data.queries)
     intro = (
         f"{data.weak:,} of {data.asked:,} queries have weak matches: the best hit has a relevance below {WEAK:g}, so "
         "the documents may not answer them. On the map, a query is beside its best hit; an empty diamond is a query "
         "with weak matches."
-        if known
+        if has_relevance
         else "The store has no fit of relevance, so weak matches are not known: ragembed refit makes one."
     )
     if data.asked > len(data.queries):

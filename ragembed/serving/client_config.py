@@ -252,7 +252,7 @@ class _JsonText:
 
     def _written(self, value: Any, depth: int) -> str:
         newline = "\r\n" if "\r\n" in self._text else "\n"
-        unit = found[1] if (found := re.search(r"\n([ \t]+)\S", self._text)) else "  "
+        unit = match[1] if (match := re.search(r"\n([ \t]+)\S", self._text)) else "  "
         return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", newline + unit * depth)
 
     def replaced(self, path: Sequence[str], value: Any) -> str:

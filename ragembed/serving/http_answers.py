@@ -66,7 +66,7 @@ class StoreAnswers:
             "search": _search,
             "context": _context,
             "chunk": _chunk,
-            "document": lambda _served, store, given: get_document(store, given["id"]),
+            "document": lambda _served, store, arguments: get_document(store, arguments["id"]),
             "similar": _similar,
             "explain": _explain,
             "why_not": _why_not,
@@ -75,109 +75,112 @@ class StoreAnswers:
 
     def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
-        given = ENDPOINTS[name].checked(arguments, list(self._stores))
+        checked = ENDPOINTS[name].checked(arguments, list(self._stores))
         if name == "status":
-            stores = [_present(served.summary()) for served in self._stores.all_or(given)]
+            stores = [_present(served.summary()) for served in self._stores.all_or(checked)]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
-        served = self._stores.taken_from(given)
-        answer, about_filter, collected = answered(served, given, self._answers[name])
+        served = self._stores.taken_from(checked)
+        answer, about_filter, collected = answered(served, checked, self._answers[name])
         notes = [note for note in (*about_filter, *collected, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
-def _search(served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
-    query, offset, ranking = given["q"], given["offset"], _ranking(given)
-    names = _facet_names(given.get("facets", ""))
+def _search(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
+    query, offset, ranking = arguments["q"], arguments["offset"], _ranking(arguments)
+    names = _facet_names(arguments.get("facets", ""))
 
-    def found(k: int) -> list[Hit]:
-        settings: dict[str, Any] = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
-        return store.search(query, k, given["mode"], ranking=ranking, **settings)
+    def best(k: int) -> list[Hit]:
+        settings: dict[str, Any] = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
+        return store.search(query, k, arguments["mode"], ranking=ranking, **settings)
 
-    hits = found(offset + given["k"])
+    hits = best(offset + arguments["k"])
     results = _results(served, hits[offset:], query, store.language, offset + 1)
-    facets = {"facets": _facets(served, found(_COUNTED), names)} if names else {}
+    facets = {"facets": _facets(served, best(_COUNTED), names)} if names else {}
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
-    return {"query": query, "mode": given["mode"], "generation": store.generation, "results": results, **facets, **note}
+    about = {"query": query, "mode": arguments["mode"], "generation": store.generation}
+    return {**about, "results": results, **facets, **note}
 
 
-def _similar(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
-    hits = served.similar(given["id"], given["k"], other_files=given["other_files"])
+def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+    hits = served.similar(arguments["id"], arguments["k"], other_files=arguments["other_files"])
     results = _results(served, hits, "", store.language)
-    return {"id": given["id"], "generation": store.generation, "results": results}
+    return {"id": arguments["id"], "generation": store.generation, "results": results}
 
 
-def _context(_served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
+def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     context = store.context(
-        given["q"],
-        given["budget"],
-        given["mode"],
-        where=given.get("where"),
-        min_relevance=given.get("min_relevance"),
-        format=given["format"],
+        arguments["q"],
+        arguments["budget"],
+        arguments["mode"],
+        where=arguments.get("where"),
+        min_relevance=arguments.get("min_relevance"),
+        format=arguments["format"],
         name_file=lambda name: name,
     )
     return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
 
-def _chunk(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
-    record = chunk_with_id(store, given["id"])
+def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+    record = chunk_with_id(store, arguments["id"])
     records = [record]
-    if record.source is not None and (given["before"] or given["after"]):
+    if record.source is not None and (arguments["before"] or arguments["after"]):
         records = in_document_order(store.chunks(record.source))
-    at = next(i for i, each in enumerate(records) if each.id == record.id)
-    first = max(0, at - given["before"])
-    records = records[first : at + given["after"] + 1]
+    at = next(i for i, neighbour in enumerate(records) if neighbour.id == record.id)
+    first = max(0, at - arguments["before"])
+    records = records[first : at + arguments["after"] + 1]
     at -= first
-    texts = [each.chunk.text for each in records]
-    words = QueryWords(given["q"], texts, store.language) if "q" in given else None
+    texts = [neighbour.chunk.text for neighbour in records]
+    words = QueryWords(arguments["q"], texts, store.language) if "q" in arguments else None
     chunks = [
         {
-            **place_json(each),
-            "title": each.chunk.title,
-            "headings": list(each.chunk.headings),
-            "text": each.chunk.text,
-            "tokens": each.chunk.tokens,
-            "metadata": dict(each.chunk.metadata),
+            **place_json(neighbour),
+            "title": neighbour.chunk.title,
+            "headings": list(neighbour.chunk.headings),
+            "text": neighbour.chunk.text,
+            "tokens": neighbour.chunk.tokens,
+            "metadata": dict(neighbour.chunk.metadata),
             "stale": is_stale,
-            **({} if words is None else {"highlights": words.places(each.chunk.text)}),
+            **({} if words is None else {"highlights": words.places(neighbour.chunk.text)}),
         }
-        for each, is_stale in zip(records, served.stale(records), strict=True)
+        for neighbour, is_stale in zip(records, served.stale(records), strict=True)
     ]
     return {"generation": store.generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
 
-def _explain(served: ServedStore | ServedTogether, store: Searched, given: dict[str, Any]) -> dict[str, Any]:
-    chunk_with_id(store, given["id"])
+def _explain(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
+    chunk_with_id(store, arguments["id"])
     settings: dict[str, Any] = {
-        "where": given.get("where"),
-        "min_relevance": given.get("min_relevance"),
-        "ids": [given["id"]],
+        "where": arguments.get("where"),
+        "min_relevance": arguments.get("min_relevance"),
+        "ids": [arguments["id"]],
     }
-    found = store.explain(given["q"], given["k"], given["mode"], ranking=_ranking(given), **settings)
-    if not found:
+    explanations = store.explain(
+        arguments["q"], arguments["k"], arguments["mode"], ranking=_ranking(arguments), **settings
+    )
+    if not explanations:
         raise UnknownNameError(
-            f"the chunk {given['id'][:60]!r} is not among the best {given['k']} results: pass a larger k, or see "
-            "why with /v1/why-not"
+            f"the chunk {arguments['id'][:60]!r} is not among the best {arguments['k']} results: pass a larger k, or "
+            "see why with /v1/why-not"
         )
-    [result] = _results(served, [found[0].hit], given["q"], store.language)
+    [result] = _results(served, [explanations[0].hit], arguments["q"], store.language)
     del result["rank"]
-    about = {"query": given["q"], "generation": store.generation}
-    return {**about, "result": result, "explanation": found[0].to_dict()}
+    about = {"query": arguments["q"], "generation": store.generation}
+    return {**about, "result": result, "explanation": explanations[0].to_dict()}
 
 
-def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
-    found = store.why_not(given["q"], served.name_of(given["path"]), given["k"], given["mode"])
-    about = {"query": given["q"], "path": found.source, "k": given["k"]}
-    return {"generation": store.generation, **about, **found.to_dict()}
+def _why_not(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+    absence = store.why_not(arguments["q"], served.name_of(arguments["path"]), arguments["k"], arguments["mode"])
+    about = {"query": arguments["q"], "path": absence.source, "k": arguments["k"]}
+    return {"generation": store.generation, **about, **absence.to_dict()}
 
 
-def _files(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str, Any]:
-    below = served.name_of(given["path"]) if "path" in given else None
+def _files(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+    below = served.name_of(arguments["path"]) if "path" in arguments else None
     sources = store.sources()
     names = sorted(name for name in sources if below is None or is_below(name, below))
-    shown = names[given["offset"] : given["offset"] + given["k"]]
+    shown = names[arguments["offset"] : arguments["offset"] + arguments["k"]]
     stale = store.stale_files(shown)
     files = [
         {
@@ -191,8 +194,8 @@ def _files(served: ServedStore, store: Store, given: dict[str, Any]) -> dict[str
     return {"generation": store.generation, "total": len(names), "files": files}
 
 
-def _ranking(given: Mapping[str, Any]) -> RankingOptions:
-    return RankingOptions(dedupe=given["dedupe"], per_file=given.get("per_file"))
+def _ranking(arguments: Mapping[str, Any]) -> RankingOptions:
+    return RankingOptions(dedupe=arguments["dedupe"], per_file=arguments.get("per_file"))
 
 
 def _results(
@@ -230,8 +233,8 @@ def _facets(
     for name in dict.fromkeys(keys):
         counts = Counter(value for hit in hits for value in _facet_values(hit, name, times))
         best = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_VALUES]
-        found = [hit.chunk.metadata[name] for hit in hits if hit.chunk.metadata.get(name) is not None]
-        kinds = {isinstance(each, list) for each in found}
+        of_hits = [hit.chunk.metadata[name] for hit in hits if hit.chunk.metadata.get(name) is not None]
+        kinds = {isinstance(value, list) for value in of_hits}
         facets[name] = [
             {"value": value, "count": count, "where": _facet_where(name, value, kinds)} for value, count in best
         ]
@@ -258,9 +261,9 @@ def _facet_values(hit: Hit, name: str, times: Mapping[tuple[str | None, str], da
     value = hit.chunk.metadata.get(name)
     values = value if isinstance(value, list) else (value,)
     return {
-        each
-        for each in values
-        if isinstance(each, int | float) or (isinstance(each, str) and len(each) <= _LONGEST_VALUE)
+        item
+        for item in values
+        if isinstance(item, int | float) or (isinstance(item, str) and len(item) <= _LONGEST_VALUE)
     }
 
 
@@ -373,17 +376,17 @@ def _as_base64(vector: Floats) -> str:
 def _parsed(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> _EmbeddingRequest:
     for name in body:
         if name not in REQUEST["properties"]:
-            known = ", ".join(REQUEST["properties"])
-            raise ConfigError(f"unknown argument {name[:60]!r}: expected one of {known}")
+            expected = ", ".join(REQUEST["properties"])
+            raise ConfigError(f"unknown argument {name[:60]!r}: expected one of {expected}")
     for name in REQUEST["required"]:
         if body.get(name) is None:
             raise ConfigError(f"the argument {name!r} of embeddings is missing: expected {_REQUIRED[name]}")
     name, side = _model(stores, body["model"])
-    given = body.get("input_type")
-    if given is not None and given not in _SIDES:
-        raise ConfigError(f"input_type is {shown(given)}: expected one of {', '.join(_SIDES)}")
-    if given is not None and side not in (None, given):
-        raise ConfigError(f"input_type is {given!r}, but the model is for a {side}: leave one of them out")
+    input_type = body.get("input_type")
+    if input_type is not None and input_type not in _SIDES:
+        raise ConfigError(f"input_type is {shown(input_type)}: expected one of {', '.join(_SIDES)}")
+    if input_type is not None and side not in (None, input_type):
+        raise ConfigError(f"input_type is {input_type!r}, but the model is for a {side}: leave one of them out")
     encoding = body.get("encoding_format", "float")
     if encoding not in _FORMATS:
         raise ConfigError(f"encoding_format is {shown(encoding)}: expected one of {', '.join(_FORMATS)}")
@@ -391,7 +394,9 @@ def _parsed(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> _Embe
     if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool)):
         raise ConfigError(f"dimensions is {shown(dimensions)}: expected an integer")
     texts = _texts(body["input"])
-    return _EmbeddingRequest(stores[name], given or side or "document", texts, encoding == "base64", dimensions, name)
+    return _EmbeddingRequest(
+        stores[name], input_type or side or "document", texts, encoding == "base64", dimensions, name
+    )
 
 
 def _model(stores: Mapping[str, ServedStore], model: object) -> tuple[str, str | None]:
@@ -400,13 +405,13 @@ def _model(stores: Mapping[str, ServedStore], model: object) -> tuple[str, str |
         raise ConfigError(f"model is {shown(model)}: expected the name of a store, such as {next(iter(stores))!r}")
     name, colon, side = model.partition(":")
     if name not in stores or (colon and side not in _SIDES):
-        known = ", ".join(f"{store}, {store}:document, {store}:query" for store in stores)
-        raise UnknownNameError(f"unknown model {shown(model)}: expected one of {known}")
+        expected = ", ".join(f"{store}, {store}:document, {store}:query" for store in stores)
+        raise UnknownNameError(f"unknown model {shown(model)}: expected one of {expected}")
     return name, side or None
 
 
-def _texts(given: object) -> list[str]:
-    texts = [given] if isinstance(given, str) else given
+def _texts(value: object) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
     if isinstance(texts, list) and texts and _are_tokens(texts):
         raise ConfigError("input holds token numbers, which belong to another tokenizer: send texts")
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):

@@ -274,8 +274,8 @@ class _HttpHandlers:
 
     def _served(self, request: Request) -> ServedStore:
         """Return the store that the query string names."""
-        given = _query_arguments(request)
-        return self.stores[chosen_store(given, list(self.stores))]
+        arguments = _query_arguments(request)
+        return self.stores[chosen_store(arguments, list(self.stores))]
 
     async def _health(self, _request: Request) -> Response:
         return json_response(b'{"status":"ok"}')
@@ -293,11 +293,11 @@ class _HttpHandlers:
     async def _metrics(self, _request: Request) -> Response:
         def work() -> str:
             sizes = {name: served.size() for name, served in self.stores.items()}
-            known = {name: size for name, size in sizes.items() if size is not None}
+            readable = {name: size for name, size in sizes.items() if size is not None}
             gauges: list[tuple[str, str, Mapping[str, float]]] = [
-                ("ragembed_store_up", "Whether the store can be read", {name: name in known for name in sizes}),
-                ("ragembed_store_generation", "Commits so far", {name: size[0] for name, size in known.items()}),
-                ("ragembed_store_chunks", "Chunks", {name: size[1] for name, size in known.items()}),
+                ("ragembed_store_up", "Whether the store can be read", {name: name in readable for name in sizes}),
+                ("ragembed_store_generation", "Commits so far", {name: size[0] for name, size in readable.items()}),
+                ("ragembed_store_chunks", "Chunks", {name: size[1] for name, size in readable.items()}),
             ]
             return self.metrics.text(gauges)
 
@@ -361,26 +361,26 @@ def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]
 
 def _arguments(request: Request, body: bytes, endpoint: Endpoint) -> dict[str, Any]:
     """Return the arguments of a request: those in the path, and those in the query string or the body."""
-    given = _query_arguments(request)
-    given = {name: _parsed(value, endpoint.arguments.get(name, {})) for name, value in given.items()}
+    arguments = _query_arguments(request)
+    arguments = {name: _parsed(value, endpoint.arguments.get(name, {})) for name, value in arguments.items()}
     if request.method == "POST":
-        if given:
+        if arguments:
             raise ConfigError("a POST request has its arguments in the body: leave the query string out")
-        given = read_json(body)
+        arguments = read_json(body)
     for name, value in request.path_params.items():
-        if name in given:
+        if name in arguments:
             raise ConfigError(f"the argument {name!r} is part of the path: leave it out of the query string")
-        given[name] = value
-    return given
+        arguments[name] = value
+    return arguments
 
 
 def _query_arguments(request: Request) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
-        if name in given:
+        if name in arguments:
             raise ConfigError(f"the argument {name[:60]!r} is given twice: give it once")
-        given[name] = value
-    return given
+        arguments[name] = value
+    return arguments
 
 
 def _parsed(text: str, schema: Schema) -> Any:

@@ -71,7 +71,7 @@ class AllowedHosts:
         """Return whether a name is an address of this server. Only addresses and ``localhost`` cannot be rebound."""
         if name in LOOPBACK_NAMES or name in self.addresses:
             return True
-        if not any(each in self.addresses for each in ("0.0.0.0", "[::]")):  # noqa: S104  compared, not bound
+        if not any(address in self.addresses for address in ("0.0.0.0", "[::]")):  # noqa: S104  compared, not bound
             return False
         try:
             ipaddress.ip_address(name.strip("[]"))
@@ -177,8 +177,8 @@ class BearerAuth:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         token = _password(token) if scheme.lower() == "basic" else token.strip()
         digest = hashlib.sha256(token.encode()).digest()
-        found = [hmac.compare_digest(digest, each) for each in self._digests]
-        return scheme.lower() in ("bearer", "basic") and any(found)
+        agrees = [hmac.compare_digest(digest, known) for known in self._digests]
+        return scheme.lower() in ("bearer", "basic") and any(agrees)
 
 
 def _password(credentials: str) -> str:

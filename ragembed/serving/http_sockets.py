@@ -80,10 +80,10 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise ConfigError(f"unknown host {host!r}: expected an address of this machine, such as 127.0.0.1") from None
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     return family, (str(address[0]), int(address[1]))
 
 

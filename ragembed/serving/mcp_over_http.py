@@ -73,7 +73,7 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
     app = server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
     )
-    [route] = (each for each in app.routes if isinstance(each, Route))
+    [route] = (route for route in app.routes if isinstance(route, Route))
     return Route(HTTP_PATH, WholeMessages(route.endpoint), name="mcp"), server.session_manager.run
 
 

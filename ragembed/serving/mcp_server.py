@@ -272,9 +272,9 @@ def refusal(text: str) -> types.JSONRPCError | None:
 
 def _id_of(value: Any) -> types.RequestId | None:
     """Return the id of a request; an answer of the client has an id of the server's requests."""
-    given = value.get("id") if isinstance(value, dict) and "method" in value else None
-    is_id = isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63)
-    return given if is_id else None
+    sent = value.get("id") if isinstance(value, dict) and "method" in value else None
+    is_id = isinstance(sent, str) or (isinstance(sent, int) and not isinstance(sent, bool) and abs(sent) < 2**63)
+    return sent if is_id else None
 
 
 def _error(number: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
@@ -316,5 +316,5 @@ class MessageLines(anyio.AsyncFile[str]):
         ``answers`` is a clone of the SDK's stream of answers, whose type is private.
         """
         async with answers, self._refusals:
-            async for each in self._refusals:
-                await answers.send(each)
+            async for refused in self._refusals:
+                await answers.send(refused)

@@ -95,8 +95,11 @@ def as_page(api: Mapping[str, Any]) -> str:
 
 def _rows(operation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     body = operation.get("requestBody", {}).get("content", {}).get(_JSON, {}).get("schema", {})
-    found = [
-        *((each["name"], each["schema"], each.get("required", False)) for each in operation.get("parameters", [])),
+    rows = [
+        *(
+            (parameter["name"], parameter["schema"], parameter.get("required", False))
+            for parameter in operation.get("parameters", [])
+        ),
         *((name, schema, name in body.get("required", ())) for name, schema in body.get("properties", {}).items()),
     ]
     return [
@@ -105,7 +108,7 @@ def _rows(operation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             html.escape(_values(schema)),
             html.escape(schema.get("description", "")),
         )
-        for name, schema, required in found
+        for name, schema, required in rows
     ]
 
 
@@ -124,7 +127,7 @@ def _values(schema: Schema) -> str:
 
 def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[str, Any]:
     schema = endpoint.input_schema(stores)
-    arguments = {name: _described_text(each) for name, each in schema["properties"].items()}
+    arguments = {name: _described_text(argument) for name, argument in schema["properties"].items()}
     if "store" in arguments:
         names = [*stores, EVERY] if endpoint.together else stores
         arguments["store"] = {"type": "string", "enum": list(dict.fromkeys(names))}
@@ -139,9 +142,9 @@ def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[s
             "name": name,
             "in": "path" if f"{{{name}}}" in endpoint.path else "query",
             "required": name in required,
-            "schema": each,
+            "schema": argument,
         }
-        for name, each in arguments.items()
+        for name, argument in arguments.items()
     ]
     return _described(endpoint.name, endpoint.description, endpoint.answer, parameters=parameters)
 

@@ -85,16 +85,16 @@ class _PageState:
     @classmethod
     def of(cls, parameters: QueryParams, stores: Sequence[str]) -> _PageState:
         """Return the state that an address holds. Unknown stores, modes and numbers become the default."""
-        given = {name: parameters.get(name, "").strip() for name in ("q", "where", "id", "like", "file")}
+        texts = {name: parameters.get(name, "").strip() for name in ("q", "where", "id", "like", "file")}
         store, part, mode, k = (parameters.get(name, "") for name in ("store", "part", "mode", "k"))
         number = int(k) if k.isascii() and k.isdigit() and len(k) < 4 else _STEP
         return cls(
             store=store if store in _choices(stores) else stores[0],
             part=part if part in stores and store not in stores else "",
             mode=mode if mode in MODES else MODES[0],
-            filters=tuple(dict.fromkeys(each for each in parameters.getlist("f") if each.strip())),
+            filters=tuple(dict.fromkeys(condition for condition in parameters.getlist("f") if condition.strip())),
             k=min(max(number, 1), _MOST_RESULTS),
-            **given,
+            **texts,
         )
 
     def address(self, stores: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ class _PageState:
         plain = _PageState(store=stores[0])
         names = ("q", "store", "part", "mode", "where", "k", "id", "like", "file")
         pairs = [(name, getattr(self, name)) for name in names if getattr(self, name) != getattr(plain, name)]
-        pairs += [("f", each) for each in self.filters]
+        pairs += [("f", condition) for condition in self.filters]
         return "/?" + urlencode(pairs) if pairs else "/"
 
     @property
@@ -113,8 +113,8 @@ class _PageState:
     @property
     def condition(self) -> str:
         """The filters as one condition."""
-        every = [each for each in (self.where, *self.filters) if each]
-        return every[0] if len(every) == 1 else " AND ".join(f"({each})" for each in every)
+        every = [condition for condition in (self.where, *self.filters) if condition]
+        return every[0] if len(every) == 1 else " AND ".join(f"({condition})" for condition in every)
 
     @property
     def search(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class _SearchPage:
         status = 200
         facets: list[Child] = []
         preview: list[Child] = []
-        found: Sequence[Mapping[str, Any]] = ()
+        hits: Sequence[Mapping[str, Any]] = ()
         try:
             if view.like:
                 similar = self._answer("similar", store=view.own_store, id=view.like, k=view.k)
@@ -177,8 +177,8 @@ class _SearchPage:
                 results = self._results(view, similar, f"Passages like {_place(self._chunk(view, view.like)['chunk'])}")
             elif view.q:
                 answer = self._answer("search", **view.search, facets=_FACETS)
-                found = answer["results"]
-                facets = [*self._facets(view, answer["facets"], len(found))]
+                hits = answer["results"]
+                facets = [*self._facets(view, answer["facets"], len(hits))]
                 results = self._results(view, answer)
             else:
                 results = self._welcome()
@@ -186,15 +186,15 @@ class _SearchPage:
             status, results = _problem(error)
         # Without an open passage, a wide window shows the first one.
         shown = view
-        if found and not view.id and not view.file:
-            shown = replace(view, id=found[0]["id"], part=found[0].get("store", ""))
+        if hits and not view.id and not view.file:
+            shown = replace(view, id=hits[0]["id"], part=hits[0].get("store", ""))
         # A bookmark may open a passage that has changed: the results stay.
-        for given, part in (
+        for wanted, part in (
             (view.file and view.q, partial(self._why_not, view)),
-            (shown.id, partial(self._preview, shown, found, is_open=shown is view)),
+            (shown.id, partial(self._preview, shown, hits, is_open=shown is view)),
         ):
             try:
-                preview += part() if given else []
+                preview += part() if wanted else []
             except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
                 status, alert = _problem(error)
                 preview += alert
@@ -213,7 +213,7 @@ class _SearchPage:
     ) -> Element:
         """Return the page with a state and its parts."""
         page = fromstring(_SKELETON)  # noqa: S314  a file of this package
-        parts = {each.get("id") or each.get("name") or each.tag: each for each in page.iter()}
+        parts = {node.get("id") or node.get("name") or node.tag: node for node in page.iter()}
         parts["title"].text = printable(f"{view.q} – ragembed" if view.q else "ragembed")
         parts["q"].set("value", printable(view.q))
         parts["where"].set("value", printable(view.where))
@@ -228,9 +228,9 @@ class _SearchPage:
         if len(self._names) < 2:
             parts["search"].remove(parts["store"])
         wrapped = [_e("div", *preview, class_=None if shown is view else "first")] if preview else []
-        hidden = [_hidden("f", each) for each in view.filters]
+        hidden = [_hidden("f", condition) for condition in view.filters]
         for name, children in (("facets", facets), ("results", results), ("preview", wrapped), ("filters", hidden)):
-            parts[name].extend(each for each in children if isinstance(each, Element))
+            parts[name].extend(child for child in children if isinstance(child, Element))
         return page
 
     def _title(self, name: str) -> str:
@@ -243,7 +243,7 @@ class _SearchPage:
             note = store.get("problem")
             rows.append(_e("li", _e("b", str(store["name"])), f": {numbers}", f" ({note})" if note else None))
         plain = _PageState(store=_choices(self._names)[-1])
-        examples = [_e("li", self._link(replace(plain, q=each), each)) for each in self._example_queries()]
+        examples = [_e("li", self._link(replace(plain, q=query), query)) for query in self._example_queries()]
         return [
             _e("h2", "Ask in your own words"),
             _e("p", "A question finds passages by their meaning, and by the words in it."),
@@ -265,15 +265,15 @@ class _SearchPage:
 
     # Results
 
-    def _results(self, view: _PageState, found: Mapping[str, Any], title: str | None = None) -> list[Child]:
-        results = found["results"]
+    def _results(self, view: _PageState, answer: Mapping[str, Any], title: str | None = None) -> list[Child]:
+        results = answer["results"]
         count = f"{len(results)} result{'' if len(results) == 1 else 's'}" if results else "No results"
         more = len(results) == view.k < _MOST_RESULTS and not view.like
         children: list[Child] = [_e("h2", title) if title else None, _e("p", count, class_="note", id="count")]
         if view.like:
             children.append(_e("p", self._link(replace(view, like=""), "Back to the results")))
-        if found.get("note"):
-            children.append(_e("p", found["note"], class_="note-box"))
+        if answer.get("note"):
+            children.append(_e("p", answer["note"], class_="note-box"))
         if not results and view.condition:
             without = replace(view, where="", filters=())
             children.append(_e("p", self._link(without, "Search without filters")))
@@ -288,7 +288,7 @@ class _SearchPage:
         return children
 
     def _result(self, view: _PageState, result: Mapping[str, Any], number: int) -> Element:
-        duplicates = [_place(each) for each in result.get("duplicates", ())]
+        duplicates = [_place(duplicate) for duplicate in result.get("duplicates", ())]
         title, above = _title_of(result)
         is_current = _is_open(result, view) or (number == 0 and not view.id and not view.file and not view.like)
         return _e(
@@ -307,13 +307,13 @@ class _SearchPage:
         )
 
     def _file_form(self, view: _PageState) -> Element:
-        kept = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k)), ("where", view.where)]
-        kept += [("f", each) for each in view.filters]
+        fields = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k)), ("where", view.where)]
+        fields += [("f", condition) for condition in view.filters]
         together = view.store not in self._stores
         names = [_e("option", name, value=name, selected=name == view.part) for name in self._names if together]
         return _e(
             "form",
-            *(_hidden(name, value) for name, value in kept if value),
+            *(_hidden(name, value) for name, value in fields if value),
             _e("select", *names, name="part", aria_label="Store of the file") if names else None,
             _e("label", "Why is a file not here? ", _e("input", name="file", value=view.file, placeholder="docs/a.md")),
             _e("button", "Explain"),
@@ -328,19 +328,19 @@ class _SearchPage:
     ) -> Iterator[Element]:
         """Yield the chosen filters, and the values of each property that divides the results."""
         for condition in view.filters:
-            others = tuple(each for each in view.filters if each != condition)
+            others = tuple(other for other in view.filters if other != condition)
             without = self._link(replace(view, filters=others, id=""), "Remove", aria_label=f"Remove {condition}")
             yield _e("p", _e("code", condition), " ", without, class_="filter")
         lists = []
         for name, values in facets.items():
             open_values = [value for value in values if value["where"] not in view.filters]
-            if len(open_values) < 2 or (name not in _FACET_TITLES and all(each["count"] < 2 for each in open_values)):
+            if len(open_values) < 2 or (name not in _FACET_TITLES and all(value["count"] < 2 for value in open_values)):
                 continue
-            common = _common_folder([str(each["value"]) for each in open_values]) if name == "folder" else ""
+            common = _common_folder([str(value["value"]) for value in open_values]) if name == "folder" else ""
             rows = [self._facet(view, value, common) for value in open_values]
-            rest = _e("details", _e("summary", f"{len(rows) - _VALUES} more"), _e("ul", *rows[_VALUES:]))
+            more = _e("details", _e("summary", f"{len(rows) - _VALUES} more"), _e("ul", *rows[_VALUES:]))
             title = _FACET_TITLES.get(name, name.replace("_", " ").capitalize())
-            lists.append(_e("div", _e("h2", title), _e("ul", *rows[:_VALUES]), rest if rows[_VALUES:] else None))
+            lists.append(_e("div", _e("h2", title), _e("ul", *rows[:_VALUES]), more if rows[_VALUES:] else None))
         if lists and results:
             yield _e("input", type="checkbox", id="unfold", class_="unseen", aria_label="Show filters")
             yield _e("label", "Filters", for_="unfold")
@@ -360,13 +360,13 @@ class _SearchPage:
         answer["chunk"] |= {"store": view.part} if view.part else {}
         return answer
 
-    def _preview(self, view: _PageState, found: Sequence[Mapping[str, Any]], *, is_open: bool) -> list[Child]:
+    def _preview(self, view: _PageState, hits: Sequence[Mapping[str, Any]], *, is_open: bool) -> list[Child]:
         passage = self._chunk(view, view.id, 2)
         chunk = passage["chunk"]
         title, above = _title_of(chunk)
         line = chunk["start_line"]
         copied = f"{chunk['path'] or chunk['id']}:{line}" if line else chunk["path"] or chunk["id"]
-        is_found = any(_is_open(each, view) for each in found)
+        is_found = any(_is_open(hit, view) for hit in hits)
         return [
             _e("h2", title, dir="auto"),
             _source(chunk),
@@ -380,11 +380,11 @@ class _SearchPage:
                 self._link(replace(view, id=""), "Close", class_="close") if is_open else None,
                 class_="actions",
             ),
-            _e("details", _e("summary", "Text before"), *(_text(each) for each in passage["before"]))
+            _e("details", _e("summary", "Text before"), *(_text(neighbour) for neighbour in passage["before"]))
             if passage["before"]
             else None,
             _text(chunk, class_="part hit", id="hit"),
-            *(_text(each) for each in passage["after"]),
+            *(_text(neighbour) for neighbour in passage["after"]),
             *_metadata(chunk["metadata"]),
             *(self._why(view) if is_open and is_found else []),
         ]
@@ -406,11 +406,11 @@ class _SearchPage:
             return []  # Two stores have a passage with this id, and the other one is a better result.
         explanation = answer["explanation"]
         rows = list(_parts(explanation))
-        found = (explanation["tokens"] or {}).get("words", ())
+        per_word = (explanation["tokens"] or {}).get("words", ())
         words = [
-            (f"{each['word']} ← {each['best']}", each["value"])
-            for each in found
-            if each["value"] > 0 and any(map(str.isalnum, each["word"]))
+            (f"{word['word']} ← {word['best']}", word["value"])
+            for word in per_word
+            if word["value"] > 0 and any(map(str.isalnum, word["word"]))
         ][:_WORDS]
         return [
             _e("h2", "Why this result"),
@@ -421,16 +421,17 @@ class _SearchPage:
 
     def _why_not(self, view: _PageState) -> list[Child]:
         k = min(view.k, MOST_COMPARED)
-        found = self._answer("why_not", store=view.own_store, q=view.q, path=view.file, mode=view.mode, k=k)
-        rows = [_standing(each) for each in found["standings"]]
+        absence = self._answer("why_not", store=view.own_store, q=view.q, path=view.file, mode=view.mode, k=k)
+        rows = [_standing(standing) for standing in absence["standings"]]
         lost = [
-            f"{each['word']} ({each['here']:.3f} here, {each['results']:.3f} in the results)" for each in found["words"]
+            f"{word['word']} ({word['here']:.3f} here, {word['results']:.3f} in the results)"
+            for word in absence["words"]
         ]
         return [
-            _e("h2", f"Why not {found['path']}"),
+            _e("h2", f"Why not {absence['path']}"),
             _e("ul", *(_e("li", row) for row in rows)),
             _e("p", f"The results do better in: {', '.join(lost[:_WORDS])}") if lost else None,
-            _e("p", found["note"], class_="note") if found.get("note") else None,
+            _e("p", absence["note"], class_="note") if absence.get("note") else None,
             _e("p", self._link(replace(view, file=""), "Close", class_="close")),
         ]
 
@@ -443,7 +444,7 @@ def _problem(error: RagembedError) -> tuple[int, list[Child]]:
 
 def _text(chunk: Mapping[str, Any], **attributes: str) -> Element:
     """Return the text of a passage, cut if it is very long."""
-    text, places = chunk["text"], [each for each in chunk.get("highlights", ()) if each[1] <= _LONGEST_TEXT]
+    text, places = chunk["text"], [place for place in chunk.get("highlights", ()) if place[1] <= _LONGEST_TEXT]
     more = len(text) - _LONGEST_TEXT
     cut = _e("p", f"… {more:,} more characters", class_="note") if more > 0 else None
     attributes = {"class_": "part", **attributes}
@@ -511,7 +512,7 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _metadata(metadata: Mapping[str, Any]) -> Iterator[Element]:
     if metadata:
         pairs = ((_e("dt", str(name)), _e("dd", _shown(value))) for name, value in metadata.items())
-        yield _e("dl", *(each for pair in pairs for each in pair))
+        yield _e("dl", *(part for pair in pairs for part in pair))
 
 
 def _bars(title: str, rows: Sequence[tuple[str, float]]) -> Element:

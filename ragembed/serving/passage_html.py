@@ -148,7 +148,7 @@ class _Passage:
                 yield self._table(lines[at:stop])
                 at = stop
             elif _ITEM.match(line):
-                stop = self._while(lines, at + 1, lambda other: bool(other.strip()) and not _FENCE.match(other))
+                stop = self._while(lines, at + 1, lambda later: bool(later.strip()) and not _FENCE.match(later))
                 yield self._list(lines[at:stop])
                 at = stop
             else:
@@ -159,16 +159,14 @@ class _Passage:
                 at = stop
 
     def _until(self, lines: Sequence[tuple[int, int]], at: int, mark: str) -> int:
-        return self._while(lines, at, lambda other: not other.strip().startswith(mark))
+        return self._while(lines, at, lambda line: not line.strip().startswith(mark))
 
     def _rows(self, lines: Sequence[tuple[int, int]], at: int) -> int:
         """Return the number of lines of the table that begins here; without bars at both ends, it has two or more."""
-        if (end := self._while(lines, at, lambda other: bool(_ROW.match(other)))) > at:
+        if (end := self._while(lines, at, lambda line: bool(_ROW.match(line)))) > at:
             return end - at
         is_row = _BARE_ROW.match
-        count = (
-            self._while(lines, at, lambda other: bool(is_row(other) or ("|" in other and _SEPARATOR.match(other)))) - at
-        )
+        count = self._while(lines, at, lambda line: bool(is_row(line) or ("|" in line and _SEPARATOR.match(line)))) - at
         return count if count > 1 else 0
 
     def _while(self, lines: Sequence[tuple[int, int]], at: int, wanted: Callable[[str], bool]) -> int:
@@ -177,7 +175,7 @@ class _Passage:
         return at
 
     def _is_text(self, line: str) -> bool:
-        return bool(line.strip()) and not any(each.match(line) for each in (_FENCE, _HEADING, _ROW, _ITEM, _RULE))
+        return bool(line.strip()) and not any(pattern.match(line) for pattern in (_FENCE, _HEADING, _ROW, _ITEM, _RULE))
 
     def _fenced(self, lines: Sequence[tuple[int, int]], fence: re.Match[str]) -> Child:
         if fence[1][0] == ":" or fence[2] in ("note", "tip", "warning", "important", "admonition"):

@@ -97,8 +97,8 @@ class PushedDocument:
         if title is not None and not isinstance(title, str):
             raise ConfigError(f"the title of the document {name} is {shown(title)}: expected a text")
         if not isinstance(form, str) or form not in _SUFFIXES:
-            known = " or ".join(_SUFFIXES)
-            raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {known}")
+            forms = " or ".join(_SUFFIXES)
+            raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {forms}")
         if not isinstance(metadata, dict):
             raise ConfigError(f"the metadata of the document {name} is {shown(metadata)}: expected an object")
         check_characters([text, title, metadata], f"the document {name}")
@@ -137,7 +137,7 @@ def get_document(store: Store, document_id: str) -> dict[str, Any]:
         "path": path,
         "title": records[0].chunk.title,
         "metadata": dict(records[0].chunk.metadata),
-        "text": joined((each.chunk.start_line, each.chunk.end_line, each.chunk.text) for each in records),
+        "text": joined((record.chunk.start_line, record.chunk.end_line, record.chunk.text) for record in records),
         "chunks": [record.id for record in records],
     }
     return {"generation": store.generation, "document": document}
@@ -161,15 +161,15 @@ def write_batch(served: ServedStore, body: Mapping[str, Any], wait: float) -> di
     for name in body:
         if name not in BATCH["properties"]:
             raise ConfigError(f"unknown argument {shown(name)}: expected documents or delete")
-    given, gone = body.get("documents", []), body.get("delete", [])
-    for name, values in (("documents", given), ("delete", gone)):
+    added, gone = body.get("documents", []), body.get("delete", [])
+    for name, values in (("documents", added), ("delete", gone)):
         if not isinstance(values, list) or len(values) > MOST_DOCUMENTS:
             raise ConfigError(f"{name} is {shown(values)}: expected an array with at most {MOST_DOCUMENTS:,} items")
-    documents = [PushedDocument.parse(value) for value in given]
+    documents = [PushedDocument.parse(value) for value in added]
     deleted = [checked_id(value) for value in gone]
     ids = [document.id for document in documents] + deleted
     if len(set(ids)) < len(ids):
-        twice = next(each for each in ids if ids.count(each) > 1)
+        twice = next(document_id for document_id in ids if ids.count(document_id) > 1)
         raise ConfigError(f"the document {twice} occurs twice in the batch: give each id once")
     if not ids:
         raise ConfigError("the batch is empty: expected documents, or ids to delete")
@@ -181,14 +181,14 @@ def _write(
 ) -> dict[str, Any]:
     store = served.open()
     splitter = _Splitter(store)
-    known = store.sources([f"{SCHEME}{name}" for name in (*(each.id for each in documents), *deleted)])
+    stored = store.sources([f"{SCHEME}{name}" for name in (*(document.id for document in documents), *deleted)])
     entries: list[dict[str, Any]] = []
     sources: list[SourceRecord] = []
     records: list[ChunkRecord] = []
     for document in documents:
         check()
         source = splitter.source_of(document)
-        before = known.get(source.path)
+        before = stored.get(source.path)
         entry = {"id": document.id, "path": source.path}
         if before is not None and (before.sha256, before.pipeline_hash) == (source.sha256, source.pipeline_hash):
             entries.append({**entry, "status": "unchanged"})
@@ -197,7 +197,7 @@ def _write(
         sources.append(source)
         records += chunks
         entries.append({**entry, "status": "added" if before is None else "changed", "chunks": len(chunks)})
-    gone = [name for name in deleted if f"{SCHEME}{name}" in known]
+    gone = [name for name in deleted if f"{SCHEME}{name}" in stored]
     entries += [{"id": name, "path": f"{SCHEME}{name}", "status": "deleted"} for name in gone]
     if sources or gone:
         with store.writer(wait) as writer:
@@ -231,8 +231,8 @@ class _Splitter:
         try:
             with only_document_errors():
                 parsed = [
-                    self._with_metadata(each, document)
-                    for each in read(name, self._options.reading(), document.text.encode("utf-8", "replace"))
+                    self._with_metadata(part, document)
+                    for part in read(name, self._options.reading(), document.text.encode("utf-8", "replace"))
                 ]
                 chunks = list(self._chunker.split_all(parsed))
         except DocumentError as error:

@@ -150,7 +150,7 @@ class ServedStore:
         if store.sources([name]):
             return name
         last = f"/{path.rsplit('/', 1)[-1]}"
-        alike = [one_line(each) for each in store.sources() if f"/{each}".endswith(last)][:3]
+        alike = [one_line(indexed) for indexed in store.sources() if f"/{indexed}".endswith(last)][:3]
         hint = (
             f"did you mean {' or '.join(alike)}?"
             if alike
@@ -192,13 +192,13 @@ class ServedTogether:
         """Return the open collection; raise :class:`ragembed.errors.StoreError` if no store can be opened."""
         with self._lock:
             if self._collection is None:
-                self._collection = Collection.open({name: each.path for name, each in self._stores.items()})
+                self._collection = Collection.open({name: served.path for name, served in self._stores.items()})
             return self._collection
 
     def update(self, seconds: float) -> str | None:
         """Index the files that changed, for at most ``seconds`` together; see :meth:`ServedStore.update`."""
         deadline = time.monotonic() + seconds
-        return self._noted(lambda each: each.update(max(0.0, deadline - time.monotonic())))
+        return self._noted(lambda served: served.update(max(0.0, deadline - time.monotonic())))
 
     def state(self) -> str | None:
         """Return notes on the stores that are left out or not complete, and on results ordered by rank."""
@@ -209,15 +209,15 @@ class ServedTogether:
             self._logged = problems
             for name, problem in problems.items():
                 _LOG.warning("the store %s is left out: %s", name, problem)
-        state = self._noted(lambda each: each.state() if each.name not in collection.problems else None)
+        state = self._noted(lambda served: served.state() if served.name not in collection.problems else None)
         return "; ".join(note for note in (*left_out, state, by_rank) if note) or None
 
     def _noted(self, note: Callable[[ServedStore], str | None]) -> str | None:
         notes = []
-        for name, each in self._stores.items():
+        for name, served in self._stores.items():
             with contextlib.suppress(StoreError):  # The collection reports a store that cannot be opened.
-                if found := note(each):
-                    notes.append(f"{name}: {found}")
+                if text := note(served):
+                    notes.append(f"{name}: {text}")
         return "; ".join(notes) or None
 
     def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
@@ -226,11 +226,11 @@ class ServedTogether:
 
     def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
         """Return the files of hits, by store and name."""
-        found: dict[tuple[str | None, str], SourceRecord] = {}
-        for name, each in self._stores.items():
+        files: dict[tuple[str | None, str], SourceRecord] = {}
+        for name, served in self._stores.items():
             own = [record for record in records if record.store == name]
-            found.update(((name, source), file) for (_, source), file in (each.files(own) if own else {}).items())
-        return found
+            files.update(((name, source), file) for (_, source), file in (served.files(own) if own else {}).items())
+        return files
 
 
 class ServedStores(dict[str, ServedStore]):

@@ -54,9 +54,9 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -135,25 +135,25 @@ class ToolDefinition:
     def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
         """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
         properties = self._properties(stores)
-        given = {name: value for name, value in arguments.items() if value is not None}
-        for name in given:
+        present = {name: value for name, value in arguments.items() if value is not None}
+        for name in present:
             if name not in properties:
-                known = ", ".join(properties) or "none"
-                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
+                listed = ", ".join(properties) or "none"
+                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {listed}")
         for name in self._required(stores):
-            if name not in given:
+            if name not in present:
                 names = [*stores, EVERY] if self.together else stores
                 expected = f"one of {', '.join(names)}" if name == "store" else _expected(properties[name])
                 raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
-        for name, value in given.items():
+        for name, value in present.items():
             check_characters(value, f"the argument {name!r} of {self.name}")
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
                     f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
                 )
-        _check_store(given, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
+        _check_store(present, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-        return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
+        return {**defaults, **{name: _converted(value, properties[name]) for name, value in present.items()}}
 
     def _properties(self, stores: Sequence[str]) -> Schema:
         if len(stores) == 1:
@@ -513,23 +513,23 @@ def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
     return str(arguments.get("store", stores[0]))
 
 
-def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
-    if given.get("store", stores[0]) not in stores:
-        raise ConfigError(f"unknown store {shown(given['store'])}: expected one of {', '.join(stores)}")
+def _check_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> None:
+    if arguments.get("store", stores[0]) not in stores:
+        raise ConfigError(f"unknown store {shown(arguments['store'])}: expected one of {', '.join(stores)}")
 
 
 def check_characters(value: object, what: str) -> None:
     """Raise :class:`ConfigError` about ``what`` if a text or JSON value has characters that no stored text can have."""
-    if isinstance(value, str) and (found := _NO_TEXT.search(value)) is not None:
-        name = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-        raise ConfigError(f"{what} holds {name} (U+{ord(found[0]):04X}): leave it out")
+    if isinstance(value, str) and (match := _NO_TEXT.search(value)) is not None:
+        name = "a NUL character" if match[0] == "\0" else "half of a surrogate pair"
+        raise ConfigError(f"{what} holds {name} (U+{ord(match[0]):04X}): leave it out")
     if isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, inner in value.items():
             check_characters(key, what)
-            check_characters(each, what)
+            check_characters(inner, what)
     elif isinstance(value, list):
-        for each in value:
-            check_characters(each, what)
+        for inner in value:
+            check_characters(inner, what)
 
 
 def _is_valid(value: object, schema: Schema) -> bool:

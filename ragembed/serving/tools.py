@@ -85,19 +85,19 @@ class StoreTools:
         """Return the answer of a tool; raise :class:`ragembed.errors.RagembedError` with the remedy if it fails."""
         if name not in TOOLS:
             raise ConfigError(f"unknown tool {name[:60]!r}: expected one of {', '.join(TOOLS)}")
-        given = TOOLS[name].checked(arguments, list(self._stores))
+        checked = TOOLS[name].checked(arguments, list(self._stores))
         notes: list[str | None] = []
         if name == "status":
-            text, structured = _status(self._stores.all_or(given))
+            text, structured = _status(self._stores.all_or(checked))
         else:
-            served = self._stores.taken_from(given)
+            served = self._stores.taken_from(checked)
             late = None if self._auto_index is None else served.update(self._auto_index)
-            (text, structured), about_filter, collected = answered(served, given, self._tools[name])
+            (text, structured), about_filter, collected = answered(served, checked, self._tools[name])
             cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
             notes = [late, cut, *collected, structured.pop("note", None), served.state()]
         if note := "; ".join(filter(None, notes)):
             text, structured = f"{text}Note: {note}\n", {**structured, "note": note}
-        return ToolAnswer(text, structured if given["structured"] else None)
+        return ToolAnswer(text, structured if checked["structured"] else None)
 
     def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
         """Return the text of a prompt, with what its tool answers; raise as :meth:`call` does."""
@@ -130,64 +130,68 @@ class StoreTools:
         passages = [
             _passage(record) for record in in_document_order(served.open().chunks(served.source(unquote(path))))
         ]
-        page, rest = _page(passages, _Position(), MOST_TOKENS)
-        return _joined(page) if rest is None else f"{_joined(page)}\n[cut: read on with the tool get]"
+        page, following = _page(passages, _Position(), MOST_TOKENS)
+        return _joined(page) if following is None else f"{_joined(page)}\n[cut: read on with the tool get]"
 
 
 # The tools: each returns its text and its JSON values
 
 
 def _search(
-    served: ServedStore | ServedTogether, store: Searchable, given: dict[str, Any]
+    served: ServedStore | ServedTogether, store: Searchable, arguments: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
-    hits = store.search(given["query"], given["k"], given["mode"], ranking=RankingOptions(dedupe=True), **settings)
-    return _hits(served, given, given["query"], hits)
+    settings = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
+    hits = store.search(
+        arguments["query"], arguments["k"], arguments["mode"], ranking=RankingOptions(dedupe=True), **settings
+    )
+    return _hits(served, arguments, arguments["query"], hits)
 
 
-def _similar(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if ("path" in given) == ("id" in given):
+def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if ("path" in arguments) == ("id" in arguments):
         raise ConfigError("similar needs either id, or path and line: expected one of them, from an answer")
-    if "id" in given:
-        record = chunk_with_id(store, given["id"])
+    if "id" in arguments:
+        record = chunk_with_id(store, arguments["id"])
     else:
-        source, line = served.source(given["path"]), given.get("line")
+        source, line = served.source(arguments["path"]), arguments.get("line")
         record = _with_lines(store.chunks(source), source, line, line)[0]
-    hits = served.similar(record.id, given["k"], other_files=given["other_files"])
-    return _hits(served, given, record.chunk.text, hits)
+    hits = served.similar(record.id, arguments["k"], other_files=arguments["other_files"])
+    return _hits(served, arguments, record.chunk.text, hits)
 
 
-def _get(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if ("path" in given) == ("id" in given):
+def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if ("path" in arguments) == ("id" in arguments):
         raise ConfigError("get needs either path or id: expected one of them, from an answer of search or context")
-    first, last = given.get("start_line"), given.get("end_line")
+    first, last = arguments.get("start_line"), arguments.get("end_line")
     if first is not None and last is not None and last < first:
         raise ConfigError(f"end_line is {last}, before start_line {first}: expected a line at or after it")
-    if "id" in given:
-        records = [chunk_with_id(store, given["id"])]
+    if "id" in arguments:
+        records = [chunk_with_id(store, arguments["id"])]
     else:
-        source = served.source(given["path"])
+        source = served.source(arguments["path"])
         records = _with_lines(store.chunks(source), source, first, last)
     passages = [
         _between(_passage(record, is_stale=is_stale), first, last)
         for record, is_stale in zip(records, served.stale(records), strict=True)
     ]
-    page, rest = _page(
-        passages, _position(given, store.generation), given["max_tokens"], structured=given["structured"]
+    page, following = _page(
+        passages, _position(arguments, store.generation), arguments["max_tokens"], structured=arguments["structured"]
     )
     structured: dict[str, Any] = {"results": page}
-    parts = groupby(page, lambda each: each.get("member"))
+    parts = groupby(page, lambda passage: passage.get("member"))
     text = f"{NOTE}\n\n" + "".join(f"{_whole(list(part))}\n" for _, part in parts)
-    if rest is not None:
-        structured["cursor"] = f"{rest.result}.{rest.character}.{store.generation}.{_digest(given)}"
+    if following is not None:
+        structured["cursor"] = f"{following.result}.{following.character}.{store.generation}.{_digest(arguments)}"
         text += f"More is left: call again with the same arguments and cursor={structured['cursor']}\n"
     return text, structured
 
 
-def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    most = given["max_tokens"]
-    where = given.get("where")
-    context = store.context(given["query"], most - _NOTED, given["mode"], where=where, name_file=lambda name: name)
+def _context(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    most = arguments["max_tokens"]
+    where = arguments.get("where")
+    context = store.context(
+        arguments["query"], most - _NOTED, arguments["mode"], where=where, name_file=lambda name: name
+    )
     about = context.to_dict()
     for block in about["blocks"]:
         block["path"] = block["path"].removeprefix(f"{block.get('store')}: ")
@@ -199,27 +203,29 @@ def _context(_served: ServedStore, store: Store, given: dict[str, Any]) -> tuple
     return context.text or f"{_NO_RESULTS}\n", structured
 
 
-def _why_not(served: ServedStore, store: Store, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    found = store.why_not(given["query"], served.name_of(given["path"]), given["k"], given["mode"])
-    weaker = list(dict.fromkeys([*(phrase.phrase for phrase in found.phrases), *(each.word for each in found.words)]))
+def _why_not(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    absence = store.why_not(arguments["query"], served.name_of(arguments["path"]), arguments["k"], arguments["mode"])
+    weaker = list(
+        dict.fromkeys([*(phrase.phrase for phrase in absence.phrases), *(word.word for word in absence.words)])
+    )
     words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
     ranks = [
         {"mode": rank.mode, "rank": rank.rank, "of": rank.of, "score": rank.score, "needed": rank.needed}
-        for rank in found.ranks
+        for rank in absence.ranks
     ]
-    lines = [f"{one_line(found.source)}: the best chunk is {found.chunk.id}."]
-    for rank in found.ranks:
+    lines = [f"{one_line(absence.source)}: the best chunk is {absence.chunk.id}."]
+    for rank in absence.ranks:
         place = f"not among {rank.of} candidates" if rank.rank is None else f"rank {rank.rank} of {rank.of}"
         score = "none" if rank.score is None else f"{rank.score:.4g}"
-        needed = "" if rank.needed is None else f"; result {given['k']} has {rank.needed:.4g}"
+        needed = "" if rank.needed is None else f"; result {arguments['k']} has {rank.needed:.4g}"
         lines.append(f"{rank.mode}: {place}, score {score}{needed}")
     lines.append(f"Words of the query that score lower in this file than in the results: {', '.join(words) or 'none'}")
     structured = {
-        "path": one_line(found.source),
+        "path": one_line(absence.source),
         "ranks": [_without_missing(rank) for rank in ranks],
         "weaker_words": words,
-        "best_id": found.chunk.id,
-        "note": found.note,
+        "best_id": absence.chunk.id,
+        "note": absence.note,
     }
     return "\n".join(lines) + "\n", structured
 
@@ -270,7 +276,7 @@ def _between(passage: dict[str, Any], first: int | None, last: int | None) -> di
 
 
 def _hits(
-    served: ServedStore | ServedTogether, given: Mapping[str, Any], query: str, hits: Sequence[Hit]
+    served: ServedStore | ServedTogether, arguments: Mapping[str, Any], query: str, hits: Sequence[Hit]
 ) -> tuple[str, dict[str, Any]]:
     """Return all hits: their places, then the lines that answer while the budget lasts, then whole passages if asked.
 
@@ -290,8 +296,8 @@ def _hits(
         texts = [head, f"{head}\n{indent(lines['text'], _INDENT)}", f"{head}\n{_fenced(whole['text'])}"]
         values = [{**whole, "text": "", "truncated": True}, lines, whole]
         forms.append(list(zip(texts, values, strict=True)))
-        sizes.append([_size(text, value, given["structured"]) for text, value in forms[-1]])
-    levels = _levels(sizes, given["max_tokens"] - _FRAME, 2 if given["detail"] == "full" else 1)
+        sizes.append([_size(text, value, arguments["structured"]) for text, value in forms[-1]])
+    levels = _levels(sizes, arguments["max_tokens"] - _FRAME, 2 if arguments["detail"] == "full" else 1)
     shown = [form[level] for form, level in zip(forms, levels, strict=False)]
     left = len(hits) - len(shown)
     more = [f"{left} more results do not fit: raise max_tokens"] if left else []
@@ -359,17 +365,17 @@ def _json_tokens(value: object) -> int:
     return estimated_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _digest(given: Mapping[str, Any]) -> str:
-    same = {name: value for name, value in given.items() if name not in ("cursor", "max_tokens", "structured")}
+def _digest(arguments: Mapping[str, Any]) -> str:
+    same = {name: value for name, value in arguments.items() if name not in ("cursor", "max_tokens", "structured")}
     return hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
-def _position(given: Mapping[str, Any], generation: int) -> _Position:
+def _position(arguments: Mapping[str, Any], generation: int) -> _Position:
     """Return where the page begins that a cursor names; raise :class:`ConfigError` for one of another request."""
-    if "cursor" not in given:
+    if "cursor" not in arguments:
         return _Position()
-    match = _CURSOR.fullmatch(given["cursor"])
-    if match is None or match[4] != _digest(given):
+    match = _CURSOR.fullmatch(arguments["cursor"])
+    if match is None or match[4] != _digest(arguments):
         raise ConfigError("the cursor belongs to another request: pass the same arguments as before, or no cursor")
     if int(match[3]) != generation:
         raise ConfigError("the store changed since the cursor was made: call again without cursor")
