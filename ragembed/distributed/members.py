@@ -287,12 +287,13 @@ def _driver(run: IndexRun, pool: WorkerPool, wait_seconds: float, *, keep: bool)
 
 @contextmanager
 def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
-    """Advance ``progress`` to the number that ``count`` returns, every second."""
+    """Advance ``progress`` to the number that ``count`` returns, every second and at the end."""
     done = threading.Event()
 
     def follow() -> None:
-        before = 0
-        while not done.wait(1):
+        before, is_last = 0, False
+        while not is_last:
+            is_last = done.wait(1)
             now = max(count(), before)
             progress.advance(now - before)
             before = now

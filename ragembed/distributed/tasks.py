@@ -306,10 +306,11 @@ def read_share(work: Work, embedder: Embedder, number: int) -> int:
     files, known = work.candidates(number)
     scanner = Scanner(store, work.options, known, embedder.tokenizer, embedder.text_tokens)
     final = work.output(READ, number)
-    trial, counted = _ReadingRecord(final.with_name(f"{final.name}.trying")), _Counted(work, READ, number)
+    trial, counted = _ReadingRecord(final.with_name(f"{final.name}.trying")), _Counted(work, READ, number, "reading")
     # Another worker that is only unreachable may still be reading the same share, so the temporary folder is unique.
     temporary = temporary_folder(final.with_name(f"{final.name}.{uuid.uuid4().hex}"))
     result = Scan()
+    counted.start("reading", "files", len(files))
     with Spool(temporary / _SPOOL) as spool:
         for file in files:
             name = source_path(file.path, store)
@@ -319,6 +320,7 @@ def read_share(work: Work, embedder: Embedder, number: int) -> int:
             with trial.of(name):
                 scanner.read([file], result, spool)
             counted.advance(1)
+        counted.finish()
         if work.plan.is_new and spool.chunks:
             texts = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
             write_arrays(temporary / _FIT, embedder.part_of_fit(texts))
@@ -384,18 +386,33 @@ class ShareFiles(ChunkedFiles):
 
 
 class _Counted(SilentProgress):
-    """Writes the number of files or chunks that a task has processed to the work folder, at most once per second."""
+    """Writes the number of files or chunks that a task has processed in ``phase`` to the work folder.
 
-    def __init__(self, work: Work, stage: str, number: int) -> None:
-        self._work, self._stage, self._number = work, stage, number
-        self._done, self._written = 0, time.monotonic()
+    It does so at most once per second, and at the end of the phase.
+    """
+
+    def __init__(self, work: Work, stage: str, number: int, phase: str) -> None:
+        self._work, self._stage, self._number, self._phase = work, stage, number, phase
+        self._done, self._written, self._is_counted = 0, time.monotonic(), False
+
+    @override
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        self._is_counted = phase == self._phase
 
     @override
     def advance(self, count: int, detail: str = "") -> None:
-        self._done += count
+        self._done += count if self._is_counted else 0
         if time.monotonic() - self._written >= 1:
-            self._written = time.monotonic()
-            self._work.write_count(self._stage, self._number, self._done)
+            self._write()
+
+    @override
+    def finish(self) -> None:
+        if self._is_counted:
+            self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        self._work.write_count(self._stage, self._number, self._done)
 
 
 def write_share(work: Work, number: int, device: str | None) -> int:
@@ -406,7 +423,7 @@ def write_share(work: Work, number: int, device: str | None) -> int:
         part = PartRecord.from_dict(writer.meta(PART))
         if (request := next_request(part.indexing, scan.roots, scan.gone, options)) != part.indexing:
             writer.set_meta({PART: PartRecord(part.collection, part.stores, request).to_dict()})
-        progress = _Counted(work, WRITE, number)
+        progress = _Counted(work, WRITE, number, "embedding")
         encoded, devices = write_files(store, writer, files, scan, progress, store.sources())
         warnings = slow_model(store, encoded, fitted=False)
     work.write_result(WRITE, number, {"encoded": encoded, "devices": devices, "warnings": warnings})

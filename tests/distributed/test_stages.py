@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage.lock import writer_lock
+from ragembed.progress import SilentProgress
 from tests.distributed.documents import Here, config, contents, docs, request
 
 __all__ = ["docs"]
@@ -25,8 +27,22 @@ def made(docs, name, pool=None, stores=3, **changes):
     return create_members(request(name, docs, **changes), stores, pool or Here())
 
 
+class Phases(SilentProgress):
+    """Counts what was done in each phase."""
+
+    def __init__(self):
+        self.done = Counter()
+
+    def start(self, phase, unit, total):
+        self._phase = phase
+
+    def advance(self, count, detail=""):
+        self.done[self._phase] += count
+
+
 def test_stages_are_reported(docs):
-    report = made(docs, "c")
+    phases = Phases()
+    report = create_members(request("c", docs), 3, Here(), phases)
     assert [(stage.stage, stage.tasks) for stage in report.stages] == [
         ("read", 3),
         ("write", 3),
@@ -34,6 +50,7 @@ def test_stages_are_reported(docs):
     ]
     read, write, finish = report.stages
     assert (read.items, write.items, finish.items) == (27, *[report.chunks] * 2)
+    assert (phases.done["reading"], phases.done["embedding"]) == (27, report.encoded)
 
 
 @pytest.mark.parametrize("extractor", ["re:dim=32", pytest.param("transformer", marks=pytest.mark.slow)])
