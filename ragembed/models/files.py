@@ -30,12 +30,12 @@ _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
 _HUB_FILES = [*_TOKENIZER_FILES, "*.md", "model*.safetensors", "*/model*.safetensors", _ADAPTER_WEIGHTS]
 _UNREAD = (
     ("*.gguf", "GGUF", "serve it, and give the address as in --model http://localhost:8080/v1#NAME"),
-    ("**/*.onnx", "ONNX", "get the version of the model with model.safetensors"),
     (
         "*.bin",
         "PyTorch's pickle format, which can execute code",
-        "convert it with transformers: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
+        "convert the model with sentence-transformers: SentenceTransformer(FOLDER).save(NEW_FOLDER)",
     ),
+    ("**/*.onnx", "ONNX", "get the version of the model with model.safetensors"),
 )
 """Weights that are not read: a pattern of file names, the format, and the remedy."""
 

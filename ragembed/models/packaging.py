@@ -33,6 +33,8 @@ _KINDS = {
 }
 """Values of ``model_type`` in ``config_sentence_transformers.json``, with the reason for the refusal."""
 _SPARSE_MODULES = ("SpladePooling", "MLMTransformer", "SparseStaticEmbedding", "SparseAutoEncoder")
+_FIRST = ("Transformer", "StaticEmbedding", *_SPARSE_MODULES)
+"""Modules whose folder has the weights and the tokenizer of a model."""
 PACKAGE_FILES = (
     "sentence_bert_config.json",
     "tokenizer_config.json",
@@ -246,9 +248,15 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
 
 def main_folder(folder: Path, route: Route = "document") -> Path:
     """Return the folder of the transformer or of the static vectors; packages may keep it below the model's folder."""
-    for module in _modules(folder, route):
-        if module.name in ("Transformer", "StaticEmbedding"):
+    modules = _modules(folder, route)
+    for module in modules:
+        if module.name in _FIRST:
             return module.folder
+    if modules:
+        raise ModelError(
+            f"the model in {folder} begins with the module {modules[0].type!r}, which ragembed does not compute: choose "
+            "a model that begins with 'Transformer' or 'StaticEmbedding'"
+        )
     return folder
 
 

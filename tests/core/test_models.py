@@ -41,15 +41,24 @@ def test_folder_without_safetensors(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pytorch_model.bin", "pytorch_model.bin is in PyTorch's pickle format.*save_pretrained"),
+        ("pytorch_model.bin", r"pytorch_model.bin is in PyTorch's pickle format.*\(FOLDER\)\.save\(NEW_FOLDER\)$"),
         ("onnx/model.onnx", "onnx/model.onnx is in ONNX: get the version of the model with model.safetensors"),
         ("model.gguf", "model.gguf is in GGUF: serve it, and give the address"),
     ],
 )
 def test_weights_in_other_formats_are_refused_by_name(tmp_path, name, message):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(b"")
+    for file in {name, "onnx/model.onnx"}:  # the remedy that keeps the model comes first
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
     with pytest.raises(ModelError, match=message):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("module", ["CLIPModel", "WordEmbeddings"])
+def test_first_modules_that_are_not_computed_are_named(tmp_path, module):
+    rows = [{"idx": 0, "name": "0", "path": f"0_{module}", "type": f"sentence_transformers.models.{module}"}]
+    (tmp_path / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ModelError, match=rf"begins with the module 'sentence_transformers.models.{module}'.*choose a"):
         find_model(str(tmp_path))
 
 
