@@ -160,6 +160,11 @@ class ExternalExtractor(Extractor):
 
     def _keep(self, side: Side, probe: Floats) -> None:
         """Keep the vector of the probe, or compare it with the one that was kept before."""
+        if not probe.any():
+            raise ModelError(
+                f"{self.name} returned the zero vector, or none, for the sentence {PROBE!r}: expected a vector with a "
+                "direction; check the server and the model"
+            )
         former = self._probes.setdefault(side, probe)
         if former.shape != probe.shape:
             raise self._changed(f"vectors of {len(probe)} dimensions, not {len(former)}")

@@ -254,8 +254,8 @@ def main_folder(folder: Path, route: Route = "document") -> Path:
             return module.folder
     if modules:
         raise ModelError(
-            f"the model in {folder} begins with the module {modules[0].type!r}, which ragembed does not compute: choose "
-            "a model that begins with 'Transformer' or 'StaticEmbedding'"
+            f"the model in {folder} begins with the module {modules[0].type!r}, which ragembed does not compute: "
+            "choose a model that begins with 'Transformer' or 'StaticEmbedding'"
         )
     return folder
 
