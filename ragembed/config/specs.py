@@ -235,8 +235,8 @@ def parse_extractor(spec: str) -> Extraction:
 def parse_server(model: str) -> Server | None:
     """Parse ``"openai:NAME"``, ``"ollama:NAME"`` or ``"http://HOST/PATH#NAME"``; return None for any other model.
 
-    Options may follow the name, as in ``"openai:NAME?dimensions=256&encoding_format=base64"``. A URL with a user name, a
-    password or a query is refused, without showing it: it may contain a key.
+    Options may follow the name, as in ``"openai:NAME?dimensions=256&encoding_format=base64"``. A URL with a user name,
+    a password or a query is refused, without showing it: it may contain a key.
     """
     kind, _, rest = model.partition(":")
     if kind.lower() in ("http", "https"):
