@@ -42,8 +42,8 @@ PACKAGE_FILES = (
     "config_sentence_transformers.json",
 )
 """Files in the folder of a model that state how it is used."""
-_PORTED = {"nomic_bert": "NomicBertModel", "gte": "NewModel"}
-"""Model types whose authors' code is part of transformers, with the name of the authors' class."""
+_PORTED = {"nomic_bert": ("NomicBertModel",), "gte": ("NewModel", "GteModel"), "eurobert": ("EuroBertModel",)}
+"""Model types whose authors' code is part of transformers, with the names of the authors' classes."""
 _TASK = "feature-extraction"
 _WEIGHTS = "model.safetensors"
 MOST_JSON, MOST_TOKENIZER = 16 << 20, 256 << 20
@@ -73,7 +73,6 @@ _ROUTER = "Router"
 _COMPUTED = ("Transformer", "Pooling", "StaticEmbedding", "Dropout", *_HEAD_MODULES)
 _LIBRARY = "sentence_transformers."
 _PLAIN_REMEDY = "set the pooling, such as --pooling mean, to use the transformer alone"
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _MODEL2VEC = "model2vec"
 
 
@@ -98,8 +97,14 @@ class Package:
 
     @property
     def document_prompt(self) -> str:
-        """The text before each document."""
-        return next((self.prompts[name] for name in _DOCUMENT_PROMPTS if name in self.prompts), "")
+        """The text before each document: as in sentence-transformers 6.2, only the prompt ``document``."""
+        return self.prompts.get("document", "")
+
+    @property
+    def unused_prompt(self) -> str:
+        """The text that authors of older packages put before each document, and sentence-transformers 6.2 does not."""
+        unused = (self.prompts.get(name, "") for name in ("passage", "corpus"))
+        return "" if self.document_prompt else next(filter(None, unused), "")
 
     @property
     def query_prompt(self) -> str:
@@ -226,7 +231,8 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
     config = read_json(main / "config.json")
     custom = config.get("auto_map")
     code = custom.get("AutoModel") or next(iter(custom.values()), None) if isinstance(custom, dict) else None
-    if code and not trust_remote_code and _class_of(code) != _PORTED.get(str(config.get("model_type"))):
+    ported = _class_of(code) in _PORTED.get(str(config.get("model_type")), ()) and not config.get("num_experts")
+    if code and not trust_remote_code and not ported:
         raise ModelError(
             f"the model in {folder} needs code of its own ({code}), which ragembed does not run by default: choose a "
             "model that transformers computes without custom code, or read the code and give --trust-remote-code"

@@ -140,6 +140,11 @@ def copy(tiny_model, tmp_path):
             {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}},
             "needs code of its own .*--trust-remote-code",
         ),
+        (
+            "config.json",
+            {"model_type": "nomic_bert", "auto_map": {"AutoModel": "a--b.NomicBertModel"}, "num_experts": 8},
+            "needs code of its own",
+        ),
         ("config.json", {"architectures": ["BertForSequenceClassification"]}, "cross-encoder.*--rerank"),
         ("config.json", {"architectures": ["HF_ColBERT"]}, "multi-vector model"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "sparse encoder"),

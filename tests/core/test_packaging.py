@@ -181,6 +181,17 @@ def test_replaced_parts_of_the_package_are_named(package: Any) -> None:
     assert embedder(folder).set_aside == ()
 
 
+def test_only_the_prompt_for_documents_is_used(package: Any) -> None:
+    folder = package(prompts={"passage": "passage: "})
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"})
+    )
+    own = embedder(folder)
+    assert (own.config.template, own.config.query_template) == ("[X]", None)
+    assert own.set_aside == ("the prompt 'passage: ' for documents",)
+    assert embedder(folder, document_prompt="passage: ").set_aside == ()
+
+
 def with_dense(folder: Path) -> Path:
     """Replace the pooling-only package in ``folder`` by one with Dense and LayerNorm."""
     from safetensors.numpy import save_file
