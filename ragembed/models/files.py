@@ -27,7 +27,14 @@ _ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
-_HUB_FILES = [*_TOKENIZER_FILES, "*.md", "model*.safetensors", "*/model*.safetensors", _ADAPTER_WEIGHTS]
+_HUB_FILES = [
+    *_TOKENIZER_FILES,
+    "*.md",
+    "artifact.metadata",
+    "model*.safetensors",
+    "*/model*.safetensors",
+    _ADAPTER_WEIGHTS,
+]
 _UNREAD = (
     ("*.gguf", "GGUF", "serve it, and give the address as in --model http://localhost:8080/v1#NAME"),
     (

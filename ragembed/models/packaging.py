@@ -26,10 +26,16 @@ _HEADS = {
     "ForQuestionAnswering": "a model that extracts answers, not an embedding model: choose an embedding model",
 }
 """Ends of architecture names in ``config.json``, with the reason for the refusal."""
+_MULTI_VECTOR = ("ColBERT", "MultiVectorEncoder")
+_STANFORD = "HF_ColBERT"
 _KINDS = {
     "SparseEncoder": "a sparse encoder: choose a dense embedding model; ragembed has BM25 for search by words",
     "CrossEncoder": _HEADS["ForSequenceClassification"],
-    "ColBERT": "a multi-vector model, which has a vector for each token: choose a model with one vector per text",
+    **dict.fromkeys(
+        _MULTI_VECTOR,
+        "a multi-vector model, which has a vector for each token: use it with --rerank, and choose an embedding model "
+        "here",
+    ),
 }
 """Values of ``model_type`` in ``config_sentence_transformers.json``, with the reason for the refusal."""
 _SPARSE_MODULES = ("SpladePooling", "MLMTransformer", "SparseStaticEmbedding", "SparseAutoEncoder")
@@ -237,9 +243,9 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
             f"the model in {folder} needs code of its own ({code}), which ragembed does not run by default: choose a "
             "model that transformers computes without custom code, or read the code and give --trust-remote-code"
         )
-    architectures = [str(name) for name in config.get("architectures") or []]
-    reasons = [reason for end, reason in _HEADS.items() for name in architectures if name.endswith(end)]
-    if any("ColBERT" in name for name in architectures):
+    names = architectures(main)
+    reasons = [reason for end, reason in _HEADS.items() for name in names if name.endswith(end)]
+    if any("ColBERT" in name for name in names):
         reasons.append(_KINDS["ColBERT"])
     packaged = str(read_json(folder / "config_sentence_transformers.json").get("model_type", ""))
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
@@ -250,6 +256,18 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
         reasons.append(f"a model for the task {task!r}: expected an embedding model, with the task {_TASK!r}")
     if reasons:
         raise ModelError(f"the model in {folder} is {reasons[0]}")
+
+
+def architectures(folder: Path) -> list[str]:
+    """Return the names of the classes of the model in ``folder``."""
+    stated = read_json(folder / "config.json").get("architectures") or []
+    return [str(name) for name in stated] if isinstance(stated, list) else []
+
+
+def is_multi_vector(folder: Path) -> bool:
+    """Return whether the model in ``folder`` has a vector for each token, and a layout that is known."""
+    stated = read_json(folder / "config_sentence_transformers.json").get("model_type")
+    return stated in _MULTI_VECTOR or _STANFORD in architectures(folder)
 
 
 def main_folder(folder: Path, route: Route = "document") -> Path:
