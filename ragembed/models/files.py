@@ -35,13 +35,10 @@ _HUB_FILES = [
     "*/model*.safetensors",
     _ADAPTER_WEIGHTS,
 ]
+_CONVERSION = "convert the model with sentence-transformers: SentenceTransformer(FOLDER_OR_ID).save(NEW_FOLDER)"
 _UNREAD = (
     ("*.gguf", "GGUF", "serve it, and give the address as in --model http://localhost:8080/v1#NAME"),
-    (
-        "*.bin",
-        "PyTorch's pickle format, which can execute code",
-        "convert the model with sentence-transformers: SentenceTransformer(FOLDER).save(NEW_FOLDER)",
-    ),
+    ("*.bin", "PyTorch's pickle format, which can execute code", _CONVERSION),
     ("**/*.onnx", "ONNX", "get the version of the model with model.safetensors"),
 )
 """Weights that are not read: a pattern of file names, the format, and the remedy."""
@@ -126,8 +123,8 @@ def _no_weights(folder: Path) -> ModelError:
                 f"the model folder {folder} has no {_WEIGHTS}, and {unread.relative_to(folder)} is in {kind}: {remedy}"
             )
     return ModelError(
-        f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or save it "
-        "with its save_pretrained()"
+        f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or, if it "
+        f"has only pytorch_model.bin, {_CONVERSION}"
     )
 
 

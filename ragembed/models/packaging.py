@@ -260,8 +260,11 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
 
 def architectures(folder: Path) -> list[str]:
     """Return the names of the classes of the model in ``folder``."""
-    stated = read_json(folder / "config.json").get("architectures") or []
-    return [str(name) for name in stated] if isinstance(stated, list) else []
+    file = folder / "config.json"
+    stated = read_json(file).get("architectures") or []
+    if not isinstance(stated, list):
+        raise ModelError(f"{file} has the architectures {stated!r}: expected a list of names; get the model again")
+    return [str(name) for name in stated]
 
 
 def is_multi_vector(folder: Path) -> bool:

@@ -85,7 +85,6 @@ class ServedModel:
         self._room = room
         self._tokenizer = EstimatedTokenizer()
         self._answered = False
-        self._refusal = ""
 
     def encode(
         self,
@@ -106,7 +105,8 @@ class ServedModel:
         batches = [pieces[place] for place in _batches([piece.tokens + framing for piece in pieces])]
         results: list[Floats | None] = [None] * len(batches)
         done = 0
-        for at, vectors in self._run(batches, prompt):
+        refused: list[str] = []
+        for at, vectors in self._run(batches, prompt, refused):
             results[at] = vectors
             if progress is not None:
                 pieces_done = sum(len(batch) for batch, made in zip(batches, results, strict=True) if made is not None)
@@ -115,16 +115,23 @@ class ServedModel:
                 done = now
         vectors = self._joined([made for made in results if made is not None])
         if texts and not vectors.shape[1]:
-            raise ModelError(f"the server {self.url} refused every text: {self._refusal}")
+            raise ModelError(f"the server {self.url} refused every text: {refused[0]}")
+        for refusal in refused:
+            _LOG.warning("the server %s refused a text, which gets the zero vector: %s", self.url, refusal)
         if len(pieces) == len(texts):
             return vectors
         rows = np.split(vectors, last_of_text[:-1])
         return np.stack([_mean(own, [size for _, size in parts]) for own, parts in zip(rows, windows, strict=True)])
 
-    def _run(self, batches: Sequence[Sequence[_Piece]], prompt: Template) -> Iterator[tuple[int, Floats]]:
-        """Yield the vectors of each batch with its number, in the order in which they arrive."""
+    def _run(
+        self, batches: Sequence[Sequence[_Piece]], prompt: Template, refused: list[str]
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield the vectors of each batch with its number, in the order in which they arrive.
+
+        ``refused`` gets the beginnings of texts that the server refuses, and the reasons.
+        """
         if len(batches) <= 1:
-            yield from ((at, self._embed(batch, prompt, threading.Event())) for at, batch in enumerate(batches))
+            yield from ((at, self._embed(each, prompt, threading.Event(), refused)) for at, each in enumerate(batches))
             return
         # Daemon threads: an interrupted command must not wait for a slow server, as a pool of threads would.
         todo: SimpleQueue[int] = SimpleQueue()
@@ -140,7 +147,7 @@ class ServedModel:
                 except Empty:
                     return
                 try:
-                    made.put((at, self._embed(batches[at], prompt, stop)))
+                    made.put((at, self._embed(batches[at], prompt, stop, refused)))
                 except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
                     made.put((at, error))
 
@@ -156,7 +163,7 @@ class ServedModel:
         finally:
             stop.set()
 
-    def _embed(self, pieces: Sequence[_Piece], prompt: Template, stop: threading.Event) -> Floats:
+    def _embed(self, pieces: Sequence[_Piece], prompt: Template, stop: threading.Event, refused: list[str]) -> Floats:
         """Return the vectors of ``pieces``; a refused request is sent again in halves."""
         try:
             return self._request([_sendable(f"{prompt.before}{piece.text}{prompt.after}") for piece in pieces], stop)
@@ -164,14 +171,13 @@ class ServedModel:
             middle = len(pieces) // 2
             if len(pieces) > 1:
                 halves = pieces[:middle], pieces[middle:]
-                return self._joined([self._embed(half, prompt, stop) for half in halves])
+                return self._joined([self._embed(half, prompt, stop, refused) for half in halves])
             [piece] = pieces
             if piece.tokens < _SHORT:
-                self._refusal = f"{piece.text[:40]!r}: {error}"
-                _LOG.warning("the server %s refused a text, which gets the zero vector: %s", self.url, self._refusal)
+                refused.append(f"{piece.text[:40]!r}: {error}")
                 return np.zeros((1, 0), dtype=np.float32)
             parts = [_Piece(*part) for part in self._tokenizer.windows(piece.text, -(-piece.tokens // 2))]
-            vectors = self._joined([self._embed([part], prompt, stop) for part in parts])
+            vectors = self._joined([self._embed([part], prompt, stop, refused) for part in parts])
             return _mean(vectors, [part.tokens for part in parts])[None, :]
 
     def _request(self, inputs: Sequence[str], stop: threading.Event) -> Floats:

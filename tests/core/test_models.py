@@ -41,7 +41,7 @@ def test_folder_without_safetensors(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pytorch_model.bin", r"pytorch_model.bin is in PyTorch's pickle format.*\(FOLDER\)\.save\(NEW_FOLDER\)$"),
+        ("pytorch_model.bin", r"pytorch_model.bin is in PyTorch's pickle.*\(FOLDER_OR_ID\)\.save\(NEW_FOLDER\)$"),
         ("onnx/model.onnx", "onnx/model.onnx is in ONNX: get the version of the model with model.safetensors"),
         ("model.gguf", "model.gguf is in GGUF: serve it, and give the address"),
     ],
