@@ -102,7 +102,7 @@ def test_settings_of_a_cached_model(cached: Any, cli: Any) -> None:
         ({"config.json": {"architectures": ["BertForSequenceClassification"]}}, "is a classifier or cross-encoder"),
         ({"config.json": {"auto_map": {"AutoModel": "code.Model"}}}, "needs code of its own"),
         ({"config.json": "{"}, "is not valid JSON"),
-        ({"config.json": {"architectures": 1}}, "has the architectures 1: expected a list of names; get the model again"),
+        ({"config.json": {"architectures": 1}}, "has the architectures 1: expected a list of names; get"),
         ({"config.json": None}, "cannot read config.json"),
         ({"modules.json": "{}"}, "is not a list of modules"),
         ({"model.safetensors": None}, "has no model.safetensors"),
