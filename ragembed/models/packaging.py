@@ -296,11 +296,12 @@ def window(folder: Path) -> int | None:
     """Return the window in tokens that the model's package states, or None.
 
     sentence-transformers keeps it in ``sentence_bert_config.json`` or, from version 6, in ``tokenizer_config.json``.
+    The first one counts, even if it is larger.
     """
     stated = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
     limits = [stated, read_json(folder / "tokenizer_config.json").get("model_max_length")]
-    sizes = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED]
-    return min(sizes) if sizes else None
+    sizes = (int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED)
+    return next(sizes, None)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -183,6 +183,17 @@ def test_window_of_the_tokenizer_configuration(copy, stated, window):
     assert TextTokenizer(copy).max_tokens == window
 
 
+@pytest.mark.parametrize("stated", [24, 48])
+def test_a_text_that_fills_the_window_of_the_package_is_not_divided(copy, stated):
+    change_json(copy / "tokenizer_config.json", model_max_length=32)
+    change_json(copy / "sentence_bert_config.json", max_seq_length=stated)
+    embedder = Embedder(EmbedderConfig(model=str(copy), dtype="float32")).fit(["the cat"])
+    assert embedder.max_tokens == stated
+    forward = embedder.extractor.model.forward("documents")
+    words = ["the"] * (stated - 2)
+    assert [forward.tokens([" ".join(words + more)]) for more in ([], ["the"])] == [stated, stated + 3]
+
+
 def change_weights(folder, change):
     from safetensors.numpy import load_file, save_file
 
