@@ -1,8 +1,7 @@
-"""Rerank texts with a model that reads query and text together. Only this module imports sentence_transformers."""
+"""Rerank texts with a model that reads query and text. Only this module imports sentence_transformers."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,9 +10,8 @@ import numpy as np
 
 from ragembed.errors import ModelError
 from ragembed.extras import require
-from ragembed.files import read_regular
-from ragembed.models.files import ModelFiles, find_model
-from ragembed.models.packaging import MOST_JSON
+from ragembed.models.files import ModelFiles, find_model, weight_files
+from ragembed.models.packaging import architectures, is_multi_vector, package_files
 from ragembed.types import Floats
 
 _ARCHITECTURE = "ForSequenceClassification"
@@ -28,7 +26,26 @@ class Reranker(Protocol):
         ...
 
 
-class CrossEncoderReranker:
+class _ModelReranker:
+    """A model of sentence-transformers that is loaded on first use."""
+
+    def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
+        require("sentence_transformers", "reranking")
+        self._files = find_model(model, download=download, option="--rerank")
+        self._device = device
+        self._batch_size = batch_size
+        self._loading = threading.Lock()
+        self._loaded: Any = None
+
+    def _model(self, kind: str) -> Any:
+        """Return the model, loaded once as an object of the class ``kind``."""
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = _load(self._files, self._device, kind)
+            return self._loaded
+
+
+class CrossEncoderReranker(_ModelReranker):
     """A cross-encoder of sentence-transformers, which reads query and text together in one forward pass.
 
     ``model`` is the folder, or the id on the Hugging Face hub, of a model for sequence classification with one output;
@@ -43,12 +60,7 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
-        require("sentence_transformers", "reranking")
-        self._files = find_model(model, download=download, option="--rerank")
-        self._device = device
-        self._batch_size = batch_size
-        self._loading = threading.Lock()
-        self._loaded: Any = None
+        super().__init__(model, device=device, download=download, batch_size=batch_size)
         _require_cross_encoder(self._files)
 
     def scores(self, query: str, texts: Sequence[str]) -> Floats:
@@ -59,33 +71,74 @@ class CrossEncoderReranker:
         if not texts:
             return np.zeros(0, dtype=np.float32)
         pairs = [(query, text) for text in texts]
-        scores = self._model().predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
+        scores = self._model("CrossEncoder").predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
         return np.asarray(scores, dtype=np.float32)
 
-    def _model(self) -> Any:
-        """Return the model, loaded once."""
-        with self._loading:
-            if self._loaded is None:
-                self._loaded = _load(self._files, self._device)
-            return self._loaded
+
+class MultiVectorReranker(_ModelReranker):
+    """A multi-vector model such as ColBERT, which compares each token of the query with each token of a text.
+
+    ``model`` is the folder, or the id on the Hugging Face hub, of a model in the layout of sentence-transformers,
+    PyLate or Stanford's ColBERT, with safetensors weights. The other parameters, and the errors, are those of
+    :class:`CrossEncoderReranker`. Texts are encoded at each call.
+
+    >>> from ragembed.reranking import MultiVectorReranker
+    >>> reranker = MultiVectorReranker("answerdotai/answerai-colbert-small-v1")          # doctest: +SKIP
+    >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
+    (1,)
+    """
+
+    def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
+        super().__init__(model, device=device, download=download, batch_size=batch_size)
+        _require_multi_vector(self._files)
+
+    def scores(self, query: str, texts: Sequence[str]) -> Floats:
+        """Return the score of each text for ``query``, float32, shape ``(n,)``; higher is better.
+
+        The score is MaxSim: each token of the query contributes its largest cosine with a token of the text. Text
+        beyond the length for documents that the model states is not read.
+        """
+        if not texts:
+            return np.zeros(0, dtype=np.float32)
+        model = self._model("MultiVectorEncoder")
+        documents = [text.strip() for text in texts]  # as PyLate does
+        vectors = model.encode_document(documents, batch_size=self._batch_size, show_progress_bar=False)
+        scores = model.similarity(model.encode_query([query.strip()], show_progress_bar=False), vectors)
+        return np.asarray(scores[0].float().cpu(), dtype=np.float32)
+
+
+def find_reranker(model: str) -> CrossEncoderReranker | MultiVectorReranker:
+    """Return the reranker for the kind of ``model``, with the errors of both."""
+    require("sentence_transformers", "reranking")
+    multi_vector = is_multi_vector(find_model(model, option="--rerank").root)
+    return MultiVectorReranker(model) if multi_vector else CrossEncoderReranker(model)
 
 
 def _require_cross_encoder(files: ModelFiles) -> None:
     """Raise :class:`ModelError` for a model that would load, but with an untrained classification head."""
-    try:
-        config = json.loads(read_regular(files.folder / "config.json", MOST_JSON))
-        architectures = [str(name) for name in config.get("architectures") or []]
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ModelError(f"cannot read config.json in the model folder {files.folder}: {error}") from error
-    if not any(name.endswith(_ARCHITECTURE) for name in architectures):
+    names = architectures(files.folder)
+    if not any(name.endswith(_ARCHITECTURE) for name in names):
         raise ModelError(
-            f"the model {files.name!r} has the architecture {', '.join(architectures) or 'unknown'}: expected a "
-            f"cross-encoder (…{_ARCHITECTURE} in its config.json), such as cross-encoder/ms-marco-MiniLM-L6-v2"
+            f"the model {files.name!r} has the architecture {', '.join(names) or 'unknown'}: expected a "
+            f"cross-encoder (…{_ARCHITECTURE} in its config.json), such as cross-encoder/ms-marco-MiniLM-L6-v2, or a "
+            "multi-vector model"
         )
 
 
-def _load(files: ModelFiles, device: str | None) -> Any:
-    """Load the cross-encoder in ``files`` on the first of the requested devices."""
+def _require_multi_vector(files: ModelFiles) -> None:
+    """Raise :class:`ModelError` for another kind of model, or if a module has no safetensors weights."""
+    if not is_multi_vector(files.root):
+        raise ModelError(
+            f"the model {files.name!r} is no multi-vector model: expected one in the layout of sentence-transformers, "
+            "PyLate or Stanford's ColBERT, such as answerdotai/answerai-colbert-small-v1"
+        )
+    for file in package_files(files.root):
+        if file.suffix == ".safetensors":
+            weight_files(file.parent)
+
+
+def _load(files: ModelFiles, device: str | None, kind: str) -> Any:
+    """Load the model in ``files`` as an object of the class ``kind``, on the first of the requested devices."""
     from safetensors import SafetensorError
 
     from ragembed.models.torch_devices import find_devices
@@ -94,18 +147,18 @@ def _load(files: ModelFiles, device: str | None) -> Any:
     [first, *_] = find_devices(device)
     try:
         with loading_model():
-            from sentence_transformers import CrossEncoder
+            import sentence_transformers
 
-            model = CrossEncoder(
-                str(files.folder),
+            model = getattr(sentence_transformers, kind)(
+                str(files.root),
                 device=first,
                 local_files_only=True,
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"the model in {files.folder} cannot be loaded: {error}") from error
-    if model.num_labels != 1:
+    if kind == "CrossEncoder" and model.num_labels != 1:
         raise ModelError(
             f"the model {files.name!r} gives {model.num_labels} scores per text: expected a cross-encoder with one"
         )

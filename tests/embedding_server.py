@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         owner: EmbeddingServer = self.server.owner  # type: ignore[attr-defined]
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        owner.headers = dict(self.headers)
+        owner.headers, self.body = dict(self.headers), body
         texts = body["input"]
         if owner.always is not None and owner.always(self, texts):
             return

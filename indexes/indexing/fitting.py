@@ -270,10 +270,10 @@ def pending_fit(store: Store) -> str | None:
 
 
 def notes_on_model(embedder: Embedder) -> list[str]:
-    """Return a note about what the model's package states and the settings of ``embedder`` replace."""
+    """Return a note about what the model's package states and the settings of ``embedder`` leave out."""
     if not embedder.set_aside:
         return []
-    return [f"the settings replace {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
+    return [f"the settings leave out {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
 
 
 def has_outgrown_tokens(store: Store) -> bool:

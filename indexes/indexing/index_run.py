@@ -137,6 +137,13 @@ def write_files(
     writer.refresh_postings(progress)
     encoder = RunEncoder(store.embedder)
     encoded = writer.encode_waiting(encoder.parts, progress)
+    if encoder.refused:
+        texts = ((chunk.source, chunk.chunk.embedded_text) for chunk in store.chunks())
+        counts = Counter(source for source, text in texts if text in encoder.refused)
+        scan.warnings += [
+            f"{source}: the server could not embed {counted(count, 'chunk')}; search by words finds the text"
+            for source, count in counts.items()
+        ]
     writer.merge()
     return encoded, encoder.devices if encoded else ()
 
@@ -155,12 +162,13 @@ class RunEncoder:
 
     The decision depends only on the number and length of the texts in a batch, and so do the parts in which the batch
     is encoded. ``devices`` are PyTorch's names of the devices that encoded texts, empty for an embedder from outside
-    ragembed.
+    ragembed. ``refused`` are the texts for which a server gave the zero vector, or none.
     """
 
     def __init__(self, embedder: VectorEncoder) -> None:
         self._embedder = embedder
         self.devices: tuple[str, ...] = ()
+        self.refused: set[str] = set()
 
     def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
         """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
@@ -170,7 +178,9 @@ class RunEncoder:
             return
         if embedder.is_remote:
             for part in blocks(texts, _SERVED_PART):
-                yield embedder.raw_documents(part, progress)
+                vectors = embedder.raw_documents(part, progress)
+                self.refused.update(text for text, row in zip(part, vectors, strict=True) if not row.any())
+                yield vectors
             return
         without_torch = embedder.raw_without_framework(texts, progress)
         devices = ("cpu",) if without_torch is not None else embedder.device_names()

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -188,12 +188,14 @@ class SbertWk:
 class Server:
     """A model behind a server with OpenAI's interface for embeddings.
 
-    ``kind`` is ``"openai"``, ``"ollama"`` or ``"url"``; ``url`` is None unless it is ``"url"``.
+    ``kind`` is ``"openai"``, ``"ollama"`` or ``"url"``; ``url`` is None unless it is ``"url"``. ``options`` are fields
+    of each request.
     """
 
     kind: str
     url: str | None
     model: str
+    options: Mapping[str, int | str] = field(default_factory=dict)
 
 
 Extraction: TypeAlias = "Transformer | Avg | BertAvg | RandomEmbeddings | Words | SbertWk"
@@ -233,7 +235,8 @@ def parse_extractor(spec: str) -> Extraction:
 def parse_server(model: str) -> Server | None:
     """Parse ``"openai:NAME"``, ``"ollama:NAME"`` or ``"http://HOST/PATH#NAME"``; return None for any other model.
 
-    A URL with a user name, a password or a query is refused, without showing it: it may contain a key.
+    Options may follow the name, as in ``"openai:NAME?dimensions=256&encoding_format=base64"``. A URL with a user name,
+    a password or a query is refused, without showing it: it may contain a key.
     """
     kind, _, served = model.partition(":")
     if kind.lower() in ("http", "https"):
@@ -251,12 +254,30 @@ def parse_server(model: str) -> Server | None:
             )
         if not usable or not name:
             raise ConfigError(f"model {model!r}: expected a URL and a name, as in {_SERVER_EXAMPLE!r}")
-        return Server("url", url.rstrip("/"), name)
+        return _server("url", url.rstrip("/"), name)
     if kind not in ("openai", "ollama"):
         return None
     if not served:
         raise ConfigError(f"model {model!r}: expected a name, as in {_SERVED_EXAMPLES[kind]!r}")
-    return Server(kind, None, served)
+    return _server(kind, None, served)
+
+
+def _server(kind: str, url: str | None, name: str) -> Server:
+    """Return the server with the options after the ``?`` in ``name``."""
+    name, _, query = name.partition("?")
+    options: dict[str, int | str] = {}
+    for part in query.split("&") if query else ():
+        option, _, value = part.partition("=")
+        if option == "dimensions" and value.isascii() and value.isdigit() and int(value) > 0:
+            options[option] = int(value)
+        elif option == "encoding_format" and value in ("float", "base64"):
+            options[option] = value
+        else:
+            raise ConfigError(
+                f"the option {part!r} of the model {name!r}: expected dimensions=NUMBER, encoding_format=float or "
+                "encoding_format=base64"
+            )
+    return Server(kind, url, name, options)
 
 
 def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:

@@ -334,6 +334,7 @@ def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
         f"the modules {', '.join(module.name for module in package.modules)}": package.modules and not config.modules,
         "the prompts " + " and ".join(repr(prompt) for prompt in dict.fromkeys(prompts)): prompts != (TEXT, TEXT)
         and prompts != used,
+        f"the prompt {package.unused_prompt!r} for documents": package.unused_prompt and config.template == PLAIN,
     }
     return tuple(name for name, replaced in statements.items() if replaced)
 

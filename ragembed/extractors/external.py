@@ -89,7 +89,7 @@ class ExternalExtractor(Extractor):
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text.
 
-        Raises :class:`ModelError` if the source is not the one that was fitted.
+        Raises :class:`ModelError` if the source is not the one that was fitted, or has the zero vector for a query.
         """
         self.weights.require_fitted()
         if not texts:
@@ -97,6 +97,8 @@ class ExternalExtractor(Extractor):
         vectors = self._encode(texts, side, progress)
         if vectors.shape[1] != self.dim:
             raise self._changed(f"vectors of {vectors.shape[1]} dimensions, not {self.dim}")
+        if side == "queries" and not (directed := vectors.any(axis=1)).all():
+            raise self._undirected(texts[int(directed.argmin())])
         return vectors
 
     def token_parts(self, text: str, side: Side) -> TokenParts:
@@ -160,12 +162,20 @@ class ExternalExtractor(Extractor):
 
     def _keep(self, side: Side, probe: Floats) -> None:
         """Keep the vector of the probe, or compare it with the one that was kept before."""
+        if not probe.any():
+            raise self._undirected(PROBE)
         former = self._probes.setdefault(side, probe)
         if former.shape != probe.shape:
             raise self._changed(f"vectors of {len(probe)} dimensions, not {len(former)}")
         if not (cosine := float(former @ probe)) >= SAME:
             raise self._changed(f"another vector for a fixed sentence, with the cosine {cosine:.3f}")
         self._checked.add(side)
+
+    def _undirected(self, text: str) -> ModelError:
+        return ModelError(
+            f"{self.name} returned the zero vector, or none, for {text[:60]!r}: expected a vector with a direction; "
+            "check the model, change the text, or search by words with --mode lexical"
+        )
 
     def _changed(self, what: str) -> ModelError:
         return ModelError(

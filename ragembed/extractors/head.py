@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.protocol import TokenParts
+from ragembed.models.files import weight_files
 from ragembed.models.packaging import Module
 from ragembed.postprocess.protocol import Parts
 from ragembed.postprocess.steps import Normalize
@@ -196,13 +197,7 @@ def _layer_norm(module: Module, dim: int) -> LayerNorm:
 
 
 def _tensors(folder: Path) -> Mapping[str, NDArray[Any]]:
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        raise ModelError(
-            f"{file} is missing: get the model again, with all of its folders; weights in pytorch_model.bin are not "
-            "read, because they can execute code"
-        )
-    return map_tensors(file, widen=True)
+    return map_tensors(weight_files(folder)[0], widen=True)
 
 
 def _tensor(tensors: Mapping[str, NDArray[Any]], name: str, folder: Path, axes: int) -> Floats:

@@ -42,17 +42,29 @@ _ORIGINS: Mapping[int, TokenOrigin] = {
 
 LEAST_COSINE = 0.9995
 """Smallest cosine between vectors in bfloat16 and in float32 for which bfloat16 is chosen without being asked for."""
-_PROBES = (
+_KINDS = (
     "lock",
     "How is tea brewed?",
     "A store is a folder with chunks, their vectors and a full-text index.",
     "def area(width: float, height: float) -> float:\n    return width * height",
-    "The boundary layer on a flat plate thickens downstream; shock waves make it separate. " * 4,
-    "Das Schloss verhindert, dass zwei Prozesse gleichzeitig schreiben. 锁 防止 两个 进程 同时 写入。",
+    "The boundary layer on a flat plate thickens downstream; shock waves make it separate.",
+    "Das Schloss verhindert, dass zwei Prozesse gleichzeitig schreiben.",
+    "锁 防止 两个 进程 同时 写入。キーが必要です。",
+    "Вода кипит при ста градусах. يغلي الماء. पानी उबलता है।",
     "1984-06-12  4,711.08 EUR  ISO 9001:2015  §12(3)",
-    "Water boils at 100 degrees Celsius at sea level, and at a lower temperature in the mountains. " * 8,
+    "| 0.25 | 38.6 | 41.2 |\n| 0.50 | 37.9 | 40.8 |",
+    "c25ObD8ZURAeqibENBqpTYnark8FBSHiakRBOM+dPPRbn5KhICAjpMGI",
+    "https://example.org/a/b?id=42&page=7#top user@example.org",
+    "∑ x² ≤ √n ∀ε>0 → α·β ∈ ℝ 🙂🚀",
+    "= = = ... --- !!! ((()))",
+    "aaaaaaaaaaaaaaaa zzzz xqj",
+    "Smith, J.; Müller, K.-H.; O'Brien, P. (eds.), vol. XII, pp. 101-134",
 )
-"""Texts of different lengths and kinds, on which the precision of bfloat16 is measured."""
+PROBES = (
+    *("", " ", "\n\n\t", "Water boils at 100 degrees Celsius at sea level, and at less in the mountains. " * 20),
+    *(probe for kind in _KINDS for probe in (kind, kind[: len(kind) // 3], kind[::-1], f"{kind}\n" * 6)),
+)
+"""Texts of different lengths and kinds, also odd ones, on which the precision of bfloat16 is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +256,11 @@ class TransformerExtractor(Extractor):
         uniform.take(TokenCounter(0, ()).statistics())
         pooled = []
         for dtype in ("float32", "bfloat16"):
-            pooled.append(Pooled(len(_PROBES), self.model.dim, self._combination, self._pooling, uniform, self._head))
-            self.model.in_dtype(dtype).run(_PROBES, pooled[-1:])
+            pooled.append(Pooled(len(PROBES), self.model.dim, self._combination, self._pooling, uniform, self._head))
+            self.model.in_dtype(dtype).run(PROBES, pooled[-1:])
         exact, fast = (unit_rows(one.vectors()) for one in pooled)
-        return bool((exact * fast).sum(axis=1).min() >= LEAST_COSINE)
+        cosines = 1.0 - np.square(exact - fast).sum(axis=1) / 2.0  # 1 for a text without tokens
+        return bool(cosines.min() >= LEAST_COSINE)
 
     def _tokens(self, text: str, side: Side, ids: NDArray[np.int64], kinds: NDArray[np.int8]) -> list[Token]:
         """Return the tokens of all windows: the text's own in order, and the frame of each window."""

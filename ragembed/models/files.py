@@ -27,15 +27,19 @@ _ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
-_HUB_FILES = [*_TOKENIZER_FILES, "*.md", "model*.safetensors", "*/model*.safetensors", _ADAPTER_WEIGHTS]
+_HUB_FILES = [
+    *_TOKENIZER_FILES,
+    "*.md",
+    "artifact.metadata",
+    "model*.safetensors",
+    "*/model*.safetensors",
+    _ADAPTER_WEIGHTS,
+]
+_CONVERSION = "convert the model with sentence-transformers: SentenceTransformer(FOLDER_OR_ID).save(NEW_FOLDER)"
 _UNREAD = (
     ("*.gguf", "GGUF", "serve it, and give the address as in --model http://localhost:8080/v1#NAME"),
+    ("*.bin", "PyTorch's pickle format, which can execute code", _CONVERSION),
     ("**/*.onnx", "ONNX", "get the version of the model with model.safetensors"),
-    (
-        "*.bin",
-        "PyTorch's pickle format, which can execute code",
-        "convert it with transformers: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
-    ),
 )
 """Weights that are not read: a pattern of file names, the format, and the remedy."""
 
@@ -119,8 +123,8 @@ def _no_weights(folder: Path) -> ModelError:
                 f"the model folder {folder} has no {_WEIGHTS}, and {unread.relative_to(folder)} is in {kind}: {remedy}"
             )
     return ModelError(
-        f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or save it "
-        "with its save_pretrained()"
+        f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or, if it "
+        f"has only pytorch_model.bin, {_CONVERSION}"
     )
 
 

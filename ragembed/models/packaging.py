@@ -26,13 +26,21 @@ _HEADS = {
     "ForQuestionAnswering": "a model that extracts answers, not an embedding model: choose an embedding model",
 }
 """Ends of architecture names in ``config.json``, with the reason for the refusal."""
+_MULTI_VECTOR = ("ColBERT", "MultiVectorEncoder")
+_STANFORD = "HF_ColBERT"
 _KINDS = {
     "SparseEncoder": "a sparse encoder: choose a dense embedding model; ragembed has BM25 for search by words",
     "CrossEncoder": _HEADS["ForSequenceClassification"],
-    "ColBERT": "a multi-vector model, which has a vector for each token: choose a model with one vector per text",
+    **dict.fromkeys(
+        _MULTI_VECTOR,
+        "a multi-vector model, which has a vector for each token: use it with --rerank, and choose an embedding model "
+        "here",
+    ),
 }
 """Values of ``model_type`` in ``config_sentence_transformers.json``, with the reason for the refusal."""
 _SPARSE_MODULES = ("SpladePooling", "MLMTransformer", "SparseStaticEmbedding", "SparseAutoEncoder")
+_FIRST = ("Transformer", "StaticEmbedding", *_SPARSE_MODULES)
+"""Modules whose folder has the weights and the tokenizer of a model."""
 PACKAGE_FILES = (
     "sentence_bert_config.json",
     "tokenizer_config.json",
@@ -40,8 +48,8 @@ PACKAGE_FILES = (
     "config_sentence_transformers.json",
 )
 """Files in the folder of a model that state how it is used."""
-_PORTED = {"nomic_bert": "NomicBertModel", "gte": "NewModel"}
-"""Model types whose authors' code is part of transformers, with the name of the authors' class."""
+_PORTED = {"nomic_bert": ("NomicBertModel",), "gte": ("NewModel", "GteModel"), "eurobert": ("EuroBertModel",)}
+"""Model types whose authors' code is part of transformers, with the names of the authors' classes."""
 _TASK = "feature-extraction"
 _WEIGHTS = "model.safetensors"
 MOST_JSON, MOST_TOKENIZER = 16 << 20, 256 << 20
@@ -71,7 +79,6 @@ _ROUTER = "Router"
 _COMPUTED = ("Transformer", "Pooling", "StaticEmbedding", "Dropout", *_HEAD_MODULES)
 _LIBRARY = "sentence_transformers."
 _PLAIN_REMEDY = "set the pooling, such as --pooling mean, to use the transformer alone"
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _MODEL2VEC = "model2vec"
 
 
@@ -96,8 +103,14 @@ class Package:
 
     @property
     def document_prompt(self) -> str:
-        """The text before each document."""
-        return next((self.prompts[name] for name in _DOCUMENT_PROMPTS if name in self.prompts), "")
+        """The text before each document: as in sentence-transformers 6.2, only the prompt ``document``."""
+        return self.prompts.get("document", "")
+
+    @property
+    def unused_prompt(self) -> str:
+        """The text that authors of older packages put before each document, and sentence-transformers 6.2 does not."""
+        unused = (self.prompts.get(name, "") for name in ("passage", "corpus"))
+        return "" if self.document_prompt else next(filter(None, unused), "")
 
     @property
     def query_prompt(self) -> str:
@@ -224,14 +237,15 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
     config = read_json(main / "config.json")
     custom = config.get("auto_map")
     code = custom.get("AutoModel") or next(iter(custom.values()), None) if isinstance(custom, dict) else None
-    if code and not trust_remote_code and _class_of(code) != _PORTED.get(str(config.get("model_type"))):
+    ported = _class_of(code) in _PORTED.get(str(config.get("model_type")), ()) and not config.get("num_experts")
+    if code and not trust_remote_code and not ported:
         raise ModelError(
             f"the model in {folder} needs code of its own ({code}), which ragembed does not run by default: choose a "
             "model that transformers computes without custom code, or read the code and give --trust-remote-code"
         )
-    architectures = [str(name) for name in config.get("architectures") or []]
-    reasons = [reason for end, reason in _HEADS.items() for name in architectures if name.endswith(end)]
-    if any("ColBERT" in name for name in architectures):
+    names = architectures(main)
+    reasons = [reason for end, reason in _HEADS.items() for name in names if name.endswith(end)]
+    if any("ColBERT" in name for name in names):
         reasons.append(_KINDS["ColBERT"])
     packaged = str(read_json(folder / "config_sentence_transformers.json").get("model_type", ""))
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
@@ -244,11 +258,32 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
         raise ModelError(f"the model in {folder} is {reasons[0]}")
 
 
+def architectures(folder: Path) -> list[str]:
+    """Return the names of the classes of the model in ``folder``."""
+    file = folder / "config.json"
+    stated = read_json(file).get("architectures") or []
+    if not isinstance(stated, list):
+        raise ModelError(f"{file} has the architectures {stated!r}: expected a list of names; get the model again")
+    return [str(name) for name in stated]
+
+
+def is_multi_vector(folder: Path) -> bool:
+    """Return whether the model in ``folder`` has a vector for each token, and a layout that is known."""
+    stated = read_json(folder / "config_sentence_transformers.json").get("model_type")
+    return stated in _MULTI_VECTOR or _STANFORD in architectures(folder)
+
+
 def main_folder(folder: Path, route: Route = "document") -> Path:
     """Return the folder of the transformer or of the static vectors; packages may keep it below the model's folder."""
-    for module in _modules(folder, route):
-        if module.name in ("Transformer", "StaticEmbedding"):
+    modules = _modules(folder, route)
+    for module in modules:
+        if module.name in _FIRST:
             return module.folder
+    if modules:
+        raise ModelError(
+            f"the model in {folder} begins with the module {modules[0].type!r}, which ragembed does not compute: "
+            "choose a model that begins with 'Transformer' or 'StaticEmbedding'"
+        )
     return folder
 
 
@@ -261,11 +296,12 @@ def window(folder: Path) -> int | None:
     """Return the window in tokens that the model's package states, or None.
 
     sentence-transformers keeps it in ``sentence_bert_config.json`` or, from version 6, in ``tokenizer_config.json``.
+    The first one counts, even if it is larger.
     """
     stated = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
     limits = [stated, read_json(folder / "tokenizer_config.json").get("model_max_length")]
-    sizes = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED]
-    return min(sizes) if sizes else None
+    sizes = (int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED)
+    return next(sizes, None)
 
 
 def read_json(file: Path) -> dict[str, Any]:

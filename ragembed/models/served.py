@@ -6,6 +6,8 @@ the environment and goes only to the host that it belongs to; it is in no config
 
 from __future__ import annotations
 
+import base64
+import logging
 import os
 import re
 import threading
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from ragembed.extractors.external import Role
 
+_LOG = logging.getLogger(__name__)
 BATCH_TEXTS, BATCH_TOKENS = 32, 8192
 """The most texts, and the most estimated tokens, of a request. TEI refuses more than 32 texts by default."""
 ATTEMPTS = 6
@@ -50,6 +53,8 @@ _OPENAI_URL, _OLLAMA_URL = "https://api.openai.com/v1", "http://localhost:11434"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PASSING = (408, 409, 425, 429, 500, 502, 503, 504)
 _TOO_MUCH = (400, 413, 422)
+_OF_A_TEXT = re.compile(r"\bNaN\b|too (large|long)|exceed|context (length|size)", re.IGNORECASE)
+"""In the message of status 500: Ollama and llama.cpp say so that they cannot embed a text."""
 _SHORT = 32  # tokens; a shorter text is not too long for any model, so that it was refused for another reason
 _REQUESTS, _SECONDS, _CONNECTING = 4, 120, 10
 _SHOWN = 200
@@ -68,7 +73,10 @@ class _RefusedError(Exception):
 
 
 class ServedModel:
-    """A model behind a server. The vector of a long text is the mean of those of its parts, weighted by tokens."""
+    """A model behind a server. The vector of a long text is the mean of those of its parts, weighted by tokens.
+
+    A part that the server cannot embed has the zero vector, and a warning names it.
+    """
 
     def __init__(self, server: Server, room: int) -> None:
         self.url = _address(server)
@@ -86,7 +94,8 @@ class ServedModel:
     ) -> Floats:
         """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside the template of their role.
 
-        ``progress`` is called with the number of texts completed since the last call.
+        ``progress`` is called with the number of texts completed since the last call. Raises :class:`ModelError` if the
+        server can embed none of the texts.
         """
         prompt = role.template
         windows = [self._tokenizer.windows(text, self._room) for text in texts]
@@ -96,7 +105,8 @@ class ServedModel:
         batches = [pieces[place] for place in _batches([piece.tokens + framing for piece in pieces])]
         results: list[Floats | None] = [None] * len(batches)
         done = 0
-        for at, vectors in self._run(batches, prompt):
+        refused: list[str] = []
+        for at, vectors in self._run(batches, prompt, refused):
             results[at] = vectors
             if progress is not None:
                 pieces_done = sum(len(batch) for batch, made in zip(batches, results, strict=True) if made is not None)
@@ -104,15 +114,24 @@ class ServedModel:
                 progress(now - done)
                 done = now
         vectors = self._joined([made for made in results if made is not None])
+        if texts and not vectors.shape[1]:
+            raise ModelError(f"the server {self.url} refused every text: {refused[0]}")
+        for refusal in refused:
+            _LOG.warning("the server %s refused a text, which gets the zero vector: %s", self.url, refusal)
         if len(pieces) == len(texts):
             return vectors
         rows = np.split(vectors, last_of_text[:-1])
         return np.stack([_mean(own, [size for _, size in parts]) for own, parts in zip(rows, windows, strict=True)])
 
-    def _run(self, batches: Sequence[Sequence[_Piece]], prompt: Template) -> Iterator[tuple[int, Floats]]:
-        """Yield the vectors of each batch with its number, in the order in which they arrive."""
+    def _run(
+        self, batches: Sequence[Sequence[_Piece]], prompt: Template, refused: list[str]
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield the vectors of each batch with its number, in the order in which they arrive.
+
+        ``refused`` gets the beginnings of texts that the server refuses, and the reasons.
+        """
         if len(batches) <= 1:
-            yield from ((at, self._embed(batch, prompt, threading.Event())) for at, batch in enumerate(batches))
+            yield from ((at, self._embed(each, prompt, threading.Event(), refused)) for at, each in enumerate(batches))
             return
         # Daemon threads: an interrupted command must not wait for a slow server, as a pool of threads would.
         todo: SimpleQueue[int] = SimpleQueue()
@@ -128,7 +147,7 @@ class ServedModel:
                 except Empty:
                     return
                 try:
-                    made.put((at, self._embed(batches[at], prompt, stop)))
+                    made.put((at, self._embed(batches[at], prompt, stop, refused)))
                 except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
                     made.put((at, error))
 
@@ -144,7 +163,7 @@ class ServedModel:
         finally:
             stop.set()
 
-    def _embed(self, pieces: Sequence[_Piece], prompt: Template, stop: threading.Event) -> Floats:
+    def _embed(self, pieces: Sequence[_Piece], prompt: Template, stop: threading.Event, refused: list[str]) -> Floats:
         """Return the vectors of ``pieces``; a refused request is sent again in halves."""
         try:
             return self._request([_sendable(f"{prompt.before}{piece.text}{prompt.after}") for piece in pieces], stop)
@@ -152,12 +171,13 @@ class ServedModel:
             middle = len(pieces) // 2
             if len(pieces) > 1:
                 halves = pieces[:middle], pieces[middle:]
-                return self._joined([self._embed(half, prompt, stop) for half in halves])
+                return self._joined([self._embed(half, prompt, stop, refused) for half in halves])
             [piece] = pieces
             if piece.tokens < _SHORT:
-                raise ModelError(f"the server {self.url} refused the text {piece.text[:40]!r}: {error}") from None
+                refused.append(f"{piece.text[:40]!r}: {error}")
+                return np.zeros((1, 0), dtype=np.float32)
             parts = [_Piece(*part) for part in self._tokenizer.windows(piece.text, -(-piece.tokens // 2))]
-            vectors = self._joined([self._embed([part], prompt, stop) for part in parts])
+            vectors = self._joined([self._embed([part], prompt, stop, refused) for part in parts])
             return _mean(vectors, [part.tokens for part in parts])[None, :]
 
     def _request(self, inputs: Sequence[str], stop: threading.Event) -> Floats:
@@ -166,7 +186,7 @@ class ServedModel:
             import httpx
         key = self._key()
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        body = {"model": self._server.model, "input": list(inputs)}
+        body = {"model": self._server.model, "input": list(inputs), **self._server.options}
         for attempt in range(1, ATTEMPTS + 1):
             pause = BACKOFF * 2 ** (attempt - 1)
             try:
@@ -183,7 +203,7 @@ class ServedModel:
                     raise problem from None
             else:
                 self._answered = True
-                if response.status_code not in _PASSING:
+                if response.status_code not in _PASSING or _is_of_a_text(response):
                     return self._vectors(response, len(inputs), key)
                 problem = self._failed(response, key)
                 pause = max(pause, _retry_after(response.headers.get("Retry-After")))
@@ -194,14 +214,14 @@ class ServedModel:
 
     def _vectors(self, response: httpx.Response, count: int, key: str | None) -> Floats:
         """Return the vectors in a response, in the order of the texts."""
-        if response.status_code in _TOO_MUCH:
+        if response.status_code in _TOO_MUCH or _is_of_a_text(response):
             raise _RefusedError(f"status {response.status_code}{_reason(response, key)}")
         if response.status_code != 200:
             raise self._failed(response, key)
         try:
             rows = response.json()["data"]
             numbers = [row.get("index", at) for at, row in enumerate(rows)]
-            vectors = [row["embedding"] for row in rows]
+            vectors = [_numbers(row["embedding"]) for row in rows]
             lists = all(isinstance(vector, list) for vector in vectors)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             lists = False
@@ -210,26 +230,34 @@ class ServedModel:
                 f"the server {self.url} did not answer with embeddings ({_plain(response.text, key)[:40]!r}): expected "
                 "an address with OpenAI's interface, which often ends in /v1"
             )
-        if sorted(numbers, key=str) != sorted(range(count), key=str):
+        if len(vectors) != count:
             raise ModelError(
                 f"the server {self.url} returned {len(vectors)} vectors for {count} texts: expected one for each text"
+            )
+        if sorted(numbers, key=str) != sorted(range(count), key=str):
+            raise ModelError(
+                f"the server {self.url} numbered its vectors {', '.join(map(str, numbers[:3]))}, …: expected each "
+                f"index from 0 to {count - 1} once; correct the server, or let it leave out the field 'index'"
             )
         ordered = [vector for _, vector in sorted(zip(numbers, vectors, strict=True), key=lambda pair: pair[0])]
         try:
             return checked_vectors(ordered, count, self.name)
-        except ConfigError:
-            raise
+        except ConfigError as error:
+            if len({len(vector) for vector in ordered}) > 1:
+                raise
+            raise _RefusedError(str(error)) from None
         except (TypeError, ValueError, OverflowError):
             raise ModelError(f"the server {self.url} returned values that are no numbers: expected numbers") from None
 
     def _joined(self, parts: Sequence[Floats]) -> Floats:
         """Return vectors of several requests together."""
-        dims = sorted({part.shape[1] for part in parts if len(part)})
+        dims = sorted({part.shape[1] for part in parts} - {0})
         if len(dims) > 1:
             raise ModelError(
                 f"the server {self.url} returned vectors of {' and '.join(map(str, dims))} values: expected one length"
             )
-        return np.concatenate(parts) if parts else np.zeros((0, 0), dtype=np.float32)
+        zeros = np.zeros((1, *(dims or [0])), dtype=np.float32)  # of a refused text
+        return np.concatenate([zeros[:0], *(part if part.shape[1] else zeros.repeat(len(part), 0) for part in parts)])
 
     def _unreachable(self, error: Exception) -> ModelError:
         reason = type(error).__name__ if not str(error) else f"{type(error).__name__}: {error}"
@@ -275,6 +303,18 @@ class ServedModel:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise ConfigError(f"the key file {file} cannot be read: {reason}; correct {KEY_FILE_VARIABLE}") from None
+
+
+def _is_of_a_text(response: httpx.Response) -> bool:
+    """Return whether a failure of the server is due to a text."""
+    return response.status_code == 500 and _OF_A_TEXT.search(_reason(response, None)) is not None
+
+
+def _numbers(embedding: Any) -> Any:
+    """Return an embedding as a list if it is in base64, which means float32 in little-endian order."""
+    if not isinstance(embedding, str):
+        return embedding
+    return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4").tolist()
 
 
 def requests(tokens: Sequence[int]) -> int:

@@ -205,14 +205,16 @@ def config_shape(folder: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def loading_model() -> Iterator[None]:
-    """Load one model at a time, without the progress bar of transformers."""
+    """Load one model at a time, without the progress bar and the report of transformers."""
     logging: Any = transformers.utils.logging
     with _LOADING:
-        shown = logging.is_progress_bar_enabled()
+        shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
         logging.disable_progress_bar()
+        logging.set_verbosity_error()
         try:
             yield
         finally:
+            logging.set_verbosity(level)
             if shown:
                 logging.enable_progress_bar()
 

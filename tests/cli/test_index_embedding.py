@@ -58,7 +58,7 @@ def test_model_with_a_package(docs, cli, tiny_model, in_folder):
     prompts = {"query": "query: ", "document": "passage: ", "cluster": "cluster: "}
     (model / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     noted = cli("index", docs, "--model", model, "--preset", "bert", "--store", "bert").stderr
-    assert "note: the settings replace the pooling 'cls' and the prompts 'passage: [X]' and 'query: [X]' of" in noted
+    assert "note: the settings leave out the pooling 'cls' and the prompts 'passage: [X]' and 'query: [X]' of" in noted
     cli("index", docs, "--model", model, "--prompt-name", "cluster")
     assert "0 embedded" in cli("index", docs, "--model", model, "--prompt-name", "cluster").stderr
     config = json.loads(cli("status", "--json").stdout)["embedder"]["config"]

@@ -102,7 +102,7 @@ def test_settings_of_a_cached_model(cached: Any, cli: Any) -> None:
         ({"config.json": {"architectures": ["BertForSequenceClassification"]}}, "is a classifier or cross-encoder"),
         ({"config.json": {"auto_map": {"AutoModel": "code.Model"}}}, "needs code of its own"),
         ({"config.json": "{"}, "is not valid JSON"),
-        ({"config.json": {"architectures": 1}}, "'int' object is not iterable): get the model again"),
+        ({"config.json": {"architectures": 1}}, "has the architectures 1: expected a list of names; get"),
         ({"config.json": None}, "cannot read config.json"),
         ({"modules.json": "{}"}, "is not a list of modules"),
         ({"model.safetensors": None}, "has no model.safetensors"),
@@ -135,7 +135,7 @@ def test_dimension_is_that_after_the_modules(cached: Any, cli: Any) -> None:
     save_file({"linear.weight": weight}, folder / "2_Dense" / "model.safetensors")
     assert [(row["dim"], row["pooling"], row["usable"]) for row in listed(cli)] == [(5, "cls+mean", True)]
     (folder / "2_Dense" / "model.safetensors").unlink()
-    assert "2_Dense/model.safetensors is missing" in listed(cli)[0]["problem"]
+    assert "2_Dense has no model.safetensors" in listed(cli)[0]["problem"]
 
 
 def test_static_model_runs_without_torch(cached: Any, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

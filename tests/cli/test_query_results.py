@@ -8,9 +8,11 @@ import pptx
 import pytest
 
 from ragembed import Store
+from ragembed.reranking import MultiVectorReranker
 from ragembed.version import install_command
 from tests.cross_encoders import known_score, make_cross_encoder
 from tests.documents.test_readers_pdf import make_pdf
+from tests.multi_vectors import make_multi_vector
 
 GUIDE = (
     "# Guide\n\nThe writer takes the lock of the store before it adds a segment, and gives it back when the "
@@ -83,6 +85,16 @@ def test_mmr_with_and_without_number(cli):
     assert places(results(cli, "-k", "4", "--mmr=0.5", query)) == diverse
     assert diverse[0] == places(plain)[0]
     assert places(results(cli, query, "-k", "4", "--mmr", "0")) != places(plain)
+
+
+@pytest.mark.usefixtures("copies")
+def test_rerank_with_a_multi_vector_model(cli, tmp_path):
+    folder = make_multi_vector(tmp_path / "colbert", "expansion")
+    found = results(cli, "which lock", "--rerank", folder, "-k", "20", "--no-dedupe")
+    with Store.open(".ragembed") as store:
+        texts = {record.id: record.chunk.embedded_text for record in store.chunks()}
+    expected = MultiVectorReranker(str(folder)).scores("which lock", [texts[each["id"]] for each in found])
+    assert [each["rerank"] for each in found] == pytest.approx(sorted(expected.tolist(), reverse=True), abs=1e-5)
 
 
 @pytest.mark.usefixtures("copies")

@@ -112,6 +112,15 @@ def test_finished_batches_survive_a_failing_server(docs, cli, embedding_server, 
     assert hits(cli, "zebra number 33", "-k", "1") == ["docs/zebras.csv"]
 
 
+def test_a_text_that_the_server_cannot_embed_is_reported_by_file(docs, cli, embedding_server):
+    (docs / "bad.txt").write_text("poison\n")
+    embedding_server.always = lambda handler, texts: "poison" in texts and status(400, "NaN")(handler, texts)
+    ran = cli("index", docs, "--model", embedding_server.name)
+    assert "docs/bad.txt: the server could not embed 1 chunk; search by words finds the text" in ran.stderr
+    assert hits(cli, "poison", "--mode", "lexical") == ["docs/bad.txt"]
+    assert "docs/wings.txt" in hits(cli, "supersonic")
+
+
 def test_no_store_is_made_without_the_server(docs, cli, embedding_server):
     embedding_server.stop()
     cli("index", docs, "--model", embedding_server.name, exit_code=2)

@@ -41,15 +41,24 @@ def test_folder_without_safetensors(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pytorch_model.bin", "pytorch_model.bin is in PyTorch's pickle format.*save_pretrained"),
+        ("pytorch_model.bin", r"pytorch_model.bin is in PyTorch's pickle.*\(FOLDER_OR_ID\)\.save\(NEW_FOLDER\)$"),
         ("onnx/model.onnx", "onnx/model.onnx is in ONNX: get the version of the model with model.safetensors"),
         ("model.gguf", "model.gguf is in GGUF: serve it, and give the address"),
     ],
 )
 def test_weights_in_other_formats_are_refused_by_name(tmp_path, name, message):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(b"")
+    for file in {name, "onnx/model.onnx"}:  # the remedy that keeps the model comes first
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
     with pytest.raises(ModelError, match=message):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("module", ["CLIPModel", "WordEmbeddings"])
+def test_first_modules_that_are_not_computed_are_named(tmp_path, module):
+    rows = [{"idx": 0, "name": "0", "path": f"0_{module}", "type": f"sentence_transformers.models.{module}"}]
+    (tmp_path / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ModelError, match=rf"begins with the module 'sentence_transformers.models.{module}'.*choose a"):
         find_model(str(tmp_path))
 
 
@@ -131,6 +140,11 @@ def copy(tiny_model, tmp_path):
             {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}},
             "needs code of its own .*--trust-remote-code",
         ),
+        (
+            "config.json",
+            {"model_type": "nomic_bert", "auto_map": {"AutoModel": "a--b.NomicBertModel"}, "num_experts": 8},
+            "needs code of its own",
+        ),
         ("config.json", {"architectures": ["BertForSequenceClassification"]}, "cross-encoder.*--rerank"),
         ("config.json", {"architectures": ["HF_ColBERT"]}, "multi-vector model"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "sparse encoder"),
@@ -167,6 +181,17 @@ def test_every_file_of_the_package_counts(copy, tiny_model, file):
 def test_window_of_the_tokenizer_configuration(copy, stated, window):
     change_json(copy / "tokenizer_config.json", model_max_length=stated)
     assert TextTokenizer(copy).max_tokens == window
+
+
+@pytest.mark.parametrize("stated", [24, 48])
+def test_a_text_that_fills_the_window_of_the_package_is_not_divided(copy, stated):
+    change_json(copy / "tokenizer_config.json", model_max_length=32)
+    change_json(copy / "sentence_bert_config.json", max_seq_length=stated)
+    embedder = Embedder(EmbedderConfig(model=str(copy), dtype="float32")).fit(["the cat"])
+    assert embedder.max_tokens == stated
+    forward = embedder.extractor.model.forward("documents")
+    words = ["the"] * (stated - 2)
+    assert [forward.tokens([" ".join(words + more)]) for more in ([], ["the"])] == [stated, stated + 3]
 
 
 def change_weights(folder, change):

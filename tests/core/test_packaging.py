@@ -12,6 +12,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError
+from ragembed.extractors.transformer import PROBES
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 
@@ -89,7 +90,7 @@ def test_stated_template_replaces_the_prompts(package: Any) -> None:
     ("pooling", "modules", "message"),
     [
         ("attention", None, "has the pooling 'attention': expected cls, max, mean"),
-        ("mean", ["Transformer", "Pooling", "Dense"], "Dense/model.safetensors is missing"),
+        ("mean", ["Transformer", "Pooling", "Dense"], "2_Dense has no model.safetensors"),
         (
             "mean",
             ["Transformer", "Pooling", "CNN"],
@@ -178,6 +179,17 @@ def test_replaced_parts_of_the_package_are_named(package: Any) -> None:
     found = Embedder(EmbedderConfig.from_preset("bert", model=str(folder))).set_aside
     assert found == ("the pooling 'cls'", "the prompts 'passage: [X]' and 'query: [X]'")
     assert embedder(folder).set_aside == ()
+
+
+def test_only_the_prompt_for_documents_is_used(package: Any) -> None:
+    folder = package(prompts={"passage": "passage: "})
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"passage": "passage: "}, "default_prompt_name": "passage"})
+    )
+    own = embedder(folder)
+    assert (own.config.template, own.config.query_template) == ("[X]", None)
+    assert own.set_aside == ("the prompt 'passage: ' for documents",)
+    assert embedder(folder, document_prompt="passage: ").set_aside == ()
 
 
 def with_dense(folder: Path) -> Path:
@@ -335,9 +347,16 @@ def test_own_code_runs_only_with_permission(
         Embedder.load(tmp_path / "saved")
 
 
-def test_bfloat16_is_chosen_only_if_it_is_close(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_text_decides_on_bfloat16(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragembed.embedder.fast_dtype", lambda devices: "bfloat16")
-    config = EmbedderConfig(model=str(package("mean_tokens")))
-    for least, dtype in ((-1.0, "mixed"), (1.1, "float32")):
+    monkeypatch.setattr("ragembed.models.choice.is_installed", lambda module: module == "torch")
+    folder = package("mean_tokens")
+    exact, fast = (
+        embedder(folder, dtype=dtype, postprocess=("normalize",)).encode_documents(PROBES)
+        for dtype in ("float32", "mixed")
+    )
+    cosines = 1 - np.square(exact - fast).sum(axis=1) / 2
+    assert cosines.min() < np.median(cosines) - 1e-4
+    for least, dtype in ((cosines.min() - 1e-6, "mixed"), (cosines.min() + 1e-6, "float32")):
         monkeypatch.setattr("ragembed.extractors.transformer.LEAST_COSINE", least)
-        assert Embedder(config).resolved_config().dtype == dtype
+        assert Embedder(EmbedderConfig(model=str(folder))).resolved_config().dtype == dtype

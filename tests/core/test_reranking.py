@@ -1,4 +1,4 @@
-"""The cross-encoder: scores equal those of the model, and other models give one-line errors."""
+"""Rerankers: scores equal those of the model, and other models give one-line errors."""
 
 import importlib.util
 import json
@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ragembed import reranking
+from ragembed import Embedder, EmbedderConfig, reranking
 from ragembed.errors import MissingExtraError, ModelError, RagembedError
-from ragembed.reranking import CrossEncoderReranker
+from ragembed.reranking import CrossEncoderReranker, MultiVectorReranker, find_reranker
+from tests import multi_vectors
 from tests.cross_encoders import known_score, make_cross_encoder
 
 TEXTS = ["the lock of the store", "lock lock", "a wing", "", "lock " * 60]
@@ -103,3 +104,52 @@ def test_classifier_with_several_labels(tmp_path):
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
     with pytest.raises(ModelError, match="gives 3 scores per text: expected a cross-encoder with one"):
         CrossEncoderReranker(str(folder), device="cpu").scores("a", ["b"])
+
+
+# Multi-vector models
+
+PYLATE = {
+    "expansion": [11.9149, 9.79986, 11.32435, 11.90934],
+    "no expansion": [7.93729, 6.79739, 7.5977, 7.95279],
+    "attention": [11.90137, 9.47438, 10.63937, 11.65698],
+    "Stanford": [15.41298, 10.88414, 14.77097, 12.12476],
+}
+"""Scores that PyLate 1.6.0 gives for the texts and the query, by layout."""
+
+
+@pytest.mark.parametrize("layout", multi_vectors.LAYOUTS)
+def test_scores_of_a_multi_vector_model_are_those_of_pylate(tmp_path, layout, capfd):
+    folder = multi_vectors.make_multi_vector(tmp_path, layout)
+    capfd.readouterr()
+    reranker = find_reranker(str(folder))
+    assert isinstance(reranker, MultiVectorReranker)
+    scores = reranker.scores(multi_vectors.QUERY, multi_vectors.TEXTS)
+    assert capfd.readouterr() == ("", "")
+    assert (scores.dtype, scores.shape) == (np.float32, (4,))
+    assert scores.tolist() == pytest.approx(PYLATE[layout], abs=1e-4)
+    assert scores.tolist() == pytest.approx(multi_vectors.known_scores(folder, layout), abs=1e-4)
+    padded = [f" {text} " for text in multi_vectors.TEXTS]
+    assert reranker.scores(f"{multi_vectors.QUERY}\n", padded).tolist() == scores.tolist()
+    assert reranker.scores("a", []).shape == (0,)
+
+
+def test_other_models_are_no_multi_vector_models(tiny_model, model):
+    assert isinstance(find_reranker(str(model)), CrossEncoderReranker)
+    with pytest.raises(ModelError, match=r"is no multi-vector model: expected one in the layout of"):
+        MultiVectorReranker(str(tiny_model))
+
+
+def test_pickle_weights_of_a_projection_are_refused(tmp_path):
+    folder = multi_vectors.make_multi_vector(tmp_path, "expansion")
+    (folder / "1_Dense" / "model.safetensors").rename(folder / "1_Dense" / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"1_Dense has no model.safetensors, and pytorch_model.bin is in PyTorch's"):
+        find_reranker(str(folder))
+
+
+@pytest.mark.parametrize("layout", ["expansion", "Stanford"])
+def test_a_multi_vector_model_is_no_embedding_model(tmp_path, layout):
+    folder = multi_vectors.make_multi_vector(tmp_path, layout)
+    with pytest.raises(
+        ModelError, match="a multi-vector model, which has a vector for each token: use it with --rerank"
+    ):
+        Embedder(EmbedderConfig(model=str(folder))).fit(["a"])

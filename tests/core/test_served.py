@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -85,7 +86,9 @@ def test_texts_are_sent_in_batches_of_texts_and_tokens(embedding_server, monkeyp
         [cut, status(502), cut],
         [status(400, "too many"), status(413)],
         [status(400, "too many")],
+        [status(500, "input is too large to process")],
         [changed(lambda rows: rows.reverse())],
+        [changed(lambda rows: [row.update(embedding=in_base64(row["embedding"])) for row in rows])],
     ],
 )
 def test_passing_faults_change_nothing(embedding_server, faults):
@@ -94,6 +97,10 @@ def test_passing_faults_change_nothing(embedding_server, faults):
     embedding_server.faults = list(faults)
     np.testing.assert_allclose(fitted.encode_documents(TEXTS), expected, atol=1e-6)
     assert not embedding_server.faults
+
+
+def in_base64(vector: list[float]) -> str:
+    return base64.b64encode(np.array(vector, dtype="<f4").tobytes()).decode()
 
 
 def nan(rows: list[dict[str, object]]) -> None:
@@ -109,7 +116,10 @@ def shorter(rows: list[dict[str, object]]) -> None:
     ("fault", "message"),
     [
         (changed(lambda rows: rows.pop()), "returned 3 vectors for 4 texts"),
-        (changed(lambda rows: rows[0].update(index=1)), "returned 4 vectors for 4 texts: expected one for each"),
+        (
+            changed(lambda rows: rows[0].update(index=1)),
+            r"numbered its vectors 1, 1, 2, …: expected each index from 0 to 3 once",
+        ),
         (changed(nan), "returned nan as value 3 of vector"),
         (changed(lambda rows: rows[0].update(embedding=[1.0])), "vectors of 1 and 16 values"),
         (changed(lambda rows: rows[0].update(embedding=[None] * 16)), "returned nan as value 0"),
@@ -125,7 +135,7 @@ def shorter(rows: list[dict[str, object]]) -> None:
         (status(301), "status 301.*give its final address"),
         (status(500, "it is\nbroken"), "failed .status 500: it is broken.: try again later; finished batches"),
         (status(429, Retry_After="7200"), "status 429"),
-        (status(400, "bad text"), "refused the text 'the cat sleeps': status 400: bad text"),
+        (status(400, "bad text"), "refused every text: '.*': status 400: bad text"),
         (cut, "does not answer .RemoteProtocolError"),
     ],
 )
@@ -210,6 +220,46 @@ def test_a_text_that_is_too_long_for_the_server_is_halved(embedding_server):
     mean = halves.mean(axis=0)
     np.testing.assert_allclose(found[1], mean / np.linalg.norm(mean), atol=1e-6)
     np.testing.assert_allclose(found[2], unit([embedding_server.vector("dog")])[0], atol=1e-6)
+
+
+def poisoned(handler, texts):
+    return any("poison" in text for text in texts) and handler.answer(500, {"error": "unsupported value: NaN"})
+
+
+def test_a_text_that_cannot_be_embedded_has_the_zero_vector_and_a_warning(embedding_server, caplog):
+    fitted = embedder(embedding_server).fit(TEXTS)
+    long = " ".join(["poison", *(f"w{i}" for i in range(99))])
+    embedding_server.always = poisoned
+    found = fitted.raw_documents(["cat", "poison", "dog", long])
+    assert found[:2].any(axis=1).tolist() == [True, False]
+    np.testing.assert_allclose(found[2], unit([embedding_server.vector("dog")])[0], atol=1e-6)
+    parts = [text for text in embedding_server.texts if re.search(r"w\d", text)]
+    assert sorted(" ".join(parts).split()) == sorted(long.split()[25:])  # the part with the word is left out
+    assert found[3] @ unit([embedding_server.vector(" ".join(parts))])[0] > 0.9
+    assert "refused a text, which gets the zero vector: 'poison': status 500: unsupported value: NaN" in caplog.text
+    for message in ("returned the zero vector, or none, for 'poison'", "refused every text: 'poison'"):
+        with pytest.raises(ModelError, match=message):  # the first time, the probe is sent with the text
+            fitted.encode_queries(["poison"])
+
+
+def test_a_zero_vector_of_the_probe_is_an_error(embedding_server):
+    embedding_server.always = changed(lambda rows: [row.update(embedding=[0] * 16) for row in rows])
+    with pytest.raises(ModelError, match="returned the zero vector, or none, for 'The quick brown fox"):
+        embedder(embedding_server).fit(TEXTS)
+
+
+def test_options_are_fields_of_each_request(embedding_server):
+    embedding_server.always = lambda handler, texts: bodies.append(handler.body)
+    bodies: list[dict[str, object]] = []
+    model = f"{embedding_server.name}?dimensions=8&encoding_format=base64"
+    Embedder(EmbedderConfig(model=model, postprocess=())).fit(TEXTS)
+    assert {(body["model"], body["dimensions"], body["encoding_format"]) for body in bodies} == {("words", 8, "base64")}
+
+
+@pytest.mark.parametrize("option", ["dimensions=0", "dimensions=x", "encoding_format=int8", "user=me", ""])
+def test_unknown_options_are_refused(option):
+    with pytest.raises(ConfigError, match=rf"the option '{option}' of the model 'm': expected dimensions=NUMBER"):
+        parse_server(f"openai:m?{option or '&'}")
 
 
 # Identity
