@@ -85,7 +85,7 @@ SENTENCES = {
         "Čuvar je rekao da voda raste, pa je zatvorio vrata i otišao preko mosta do kuće.",
         "Paznicul a spus că apa creşte şi a închis poarta înainte de noapte, lângă ţărm.",
     ),
-    "cp1254 cp857": ("Bekçi suyun yükseldiğini söyledi ve akşam olmadan kapıyı kapattı.",),
+    "cp1254 cp857": ("Bekçi suyun yükseldiğini söyledi ve akşam olmadan kapıyı kapattı.", "İstanbul'da yağmur"),
     "cp1257 iso8859_13 cp775": (
         "Sargas pasakė, kad vanduo kyla, todėl uždarė vartus ir išėjo per tiltą į namus.",
         "Sargs teica, ka ūdens ceļas, tāpēc viņš aizvēra vārtus un gāja mājās.",

@@ -301,8 +301,8 @@ def test_fields_of_restructured_text_are_metadata() -> None:
 
 def test_properties_of_org_are_metadata() -> None:
     text = (
-        "#+TITLE: Notes\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:nil\n:PROPERTIES:\n:ID: 7\n"
-        ':ROAM_ALIASES: "To do" Plan\n:END:\n# hidden\n'
+        "#+TITLE: Notes\n#+DATE: <2024-02-03 Sat 10:30>\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:hidden\n"
+        ':PROPERTIES:\n:ID: 7\n:ROAM_ALIASES: "To do" Plan\n:END:\n# hidden\n'
         "* TODO Head :urgent:\n:PROPERTIES:\n:Owner: Ann\n:END:\n"
         "See [[file:b.org][that]], [[https://a.b][site]] <<place>>\n"
         "#+begin_comment\nhidden\n#+end_comment\n#+begin_src sh\n# kept [[ -f x ]]\n#+end_src\n* Two\n:PROPERTIES:\n"
@@ -313,6 +313,7 @@ def test_properties_of_org_are_metadata() -> None:
         "aliases": ["To do", "Plan"],
         "tags": ["work", "todo", "urgent"],
         "title": "Notes",
+        "date": "2024-02-03 10:30",
         "id": "7",
         "owner": ["Ann", "Bob"],
         "links": ["file:b.org"],

@@ -224,6 +224,21 @@ def test_codes_of_glyphs_are_reported(text: str, shift: int, monkeypatch: pytest
         parsed(in_codes(text, shift))
 
 
+@pytest.mark.parametrize("mapped", ["", "Tide table"])
+def test_a_page_of_glyphs_without_codes_of_characters_is_reported(mapped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    data = page_in_font(
+        f"BT /F 11 Tf 72 720 Td ({mapped}) Tj <{'03040b0c' * 30}2e> Tj ET", "/BaseFont /ABCDEF+Frutiger"
+    )
+    if mapped:
+        warnings: list[str] = []
+        assert parsed(data, warnings).text.startswith(mapped)
+        assert warnings[0].startswith("pages whose fonts do not say which letters they show: 1; to read them")
+    else:
+        with pytest.raises(DocumentError, match="contains no text, because its fonts do not say"):
+            parsed(data)
+
+
 @pytest.mark.parametrize(
     "text", [PLAIN, "Le gardien a dit que l'eau monte et il a ferme la porte.", "Gate 7", "4711 0815 9000"]
 )
@@ -231,35 +246,41 @@ def test_guessed_characters_that_make_words_are_kept(text: str) -> None:
     assert parsed(in_codes(text, 0)).text == f"{text}\n"
 
 
-@pytest.mark.parametrize("size", ["wide", "short"])
+COLUMNS = (
+    """The mills stood along the    Owners kept careful logs
+    estuary and used the tide    of every tide and of the
+    to turn their wheels twice   flour sold, which are kept
+    a day, at high water.        in the archive of the town.""",
+    """Die M\xfchle stand am          Der M\xfcller f\xfchrte ein
+    Bach und mahlte das          Buch \xfcber jede Fuhre
+    Korn der Bauern aus          und \xfcber den Lohn der
+    den drei D\xf6rfern bis         Knechte, das heute im
+    zum Jahr des Brandes.        Museum liegt.""",
+    """The old canal       Boats were drawn     Today it is used
+    was dug by hand     by horses along      by walkers and
+    in nine years       the towpath until    anglers, and the
+    and carried coal    the railway took     locks have been
+    to the city.        the trade.           restored.""",
+)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(
+    "note", ["1 Archive box 12.", "A line over the columns of the page that is rather long indeed."]
+)
 @pytest.mark.parametrize("prose", [True, False])
-def test_columns_of_short_lines_are_read_one_after_the_other_and_tables_in_rows(prose: bool, size: str) -> None:
-    left = [
-        "The mills stood along the",
-        "estuary and used the tide",
-        "to turn their wheels twice",
-        "a day, at high water.",
-    ]
-    right = [
-        "Owners kept careful logs",
-        "of every tide and of the",
-        "flour sold, which are kept",
-        "in the archive of the town.",
-    ]
+def test_columns_of_short_lines_are_read_one_after_the_other_and_tables_in_rows(
+    columns: str, note: str, prose: bool
+) -> None:
+    rows = [re.split("  +", row.strip()) for row in columns.split("\n")]
     if not prose:
-        left, right = [[line.capitalize() for line in side] for side in (left, right)]
-    lines = [(x, 700 - 14 * row, text) for row in range(4) for x, text in ((72, left[row]), (330, right[row]))]
-    note = (72, 560, "1 Archive box 12.")
-    lines += (
-        [note]
-        if size == "short"
-        else [(72, 560, "A line over both columns of the page that is rather long indeed, to the end.")]
-    )
-    text = parsed(make_pdf([lines])).text
-    assert [line for line in text.split("\n") if line][:2] == (
-        [*left[:2]] if prose else [f"{left[0]} | {right[0]}", f"{left[1]} | {right[1]}"]
-    )
-    assert text.rstrip("\n").split("\n")[-1] == lines[-1][2]
+        rows = [[cell.capitalize() for cell in row] for row in rows]
+    cells = [
+        (72 + 516 // len(row) * at, 700 - 14 * y, cell) for y, row in enumerate(rows) for at, cell in enumerate(row)
+    ]
+    lines = [line for line in parsed(make_pdf([[*cells, (72, 560, note)]])).text.split("\n") if line]
+    texts = [cell for column in zip(*rows, strict=True) for cell in column] if prose else [*map(" | ".join, rows)]
+    assert lines == [*texts, note]
 
 
 def with_annotations(*annotations: str) -> bytes:

@@ -20,9 +20,9 @@ COMPONENTS = ("VEVENT", "VTODO", "VJOURNAL", "VCARD")
 NAMES = {
     "SUMMARY": "", "FN": "", "DTSTART": "start", "DTEND": "end", "DUE": "due", "DURATION": "duration",
     "RRULE": "repeats", "LOCATION": "place", "ORGANIZER": "organizer", "ATTENDEE": "attendee", "CONTACT": "contact",
-    "STATUS": "status", "CATEGORIES": "categories", "RESOURCES": "resources", "URL": "url", "DESCRIPTION": "",
-    "COMMENT": "comment", "ORG": "organization", "TITLE": "title", "ROLE": "role", "TEL": "phone", "EMAIL": "email",
-    "ADR": "address", "BDAY": "birthday", "NICKNAME": "nickname", "NOTE": "note",
+    "CONFERENCE": "conference", "STATUS": "status", "CATEGORIES": "categories", "RESOURCES": "resources", "URL": "url",
+    "DESCRIPTION": "", "COMMENT": "comment", "ORG": "organization", "TITLE": "title", "ROLE": "role", "TEL": "phone",
+    "EMAIL": "email", "ADR": "address", "BDAY": "birthday", "NICKNAME": "nickname", "NOTE": "note",
 }  # fmt: skip
 """The properties that are read, with their names in the text. The others are for programs."""
 LISTS = ("ORG", "ADR")

@@ -47,7 +47,10 @@ HEADING_LETTERS = 150
 HEADING_LINES = 3
 
 LEAST_SHORT_LINES = 4
-"""Number of lines from which two columns of short lines are columns of text and no table."""
+"""Number of lines from which columns of short lines are columns of text and no table."""
+FULL_SHARE = 0.25
+"""Share of the lines of full columns that begin in lower case, so that the columns are no table."""
+FIRST_EAST_ASIAN = "\u2e80"
 MOST_MATCHES = 20
 MOST_CUT = 1000
 """Pages with more lines are ordered from top to bottom only, because cutting takes quadratic time."""
@@ -135,8 +138,7 @@ def joined(one: PdfCell, other: PdfCell) -> PdfCell:
 def in_reading_order(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page in reading order, which is mostly that of the file, with the cells of a row joined."""
     rows = _rows(lines)
-    gutter = _gutter(rows)
-    if gutter is not None:
+    while (gutter := _gutter(rows)) is not None:
         rows = _columns(rows, gutter)
     jumps = sum(below.bottom < above.top and _overlap(above, below) for above, below in pairwise(rows))
     return _cut(rows) if jumps > max(2, len(rows) // 5) else rows
@@ -173,25 +175,51 @@ def _rows(lines: Sequence[PdfLine]) -> list[PdfLine]:
 
 
 def _gutter(rows: Sequence[PdfLine]) -> float | None:
-    """Return the middle between two columns of text whose lines alternate, or None."""
-    if not rows:
+    """Return the middle between the first two columns of text whose lines alternate, or None."""
+    counts = Counter(len(row.cells) for row in rows if len(row.cells) > 1)
+    if not counts:
         return None
     width = max(row.right for row in rows) - min(row.left for row in rows)
-    pairs = [row.cells for row in rows if len(row.cells) == 2 and all(cell.text.count(" ") > 1 for cell in row.cells)]
-    wide = [pair for pair in pairs if all(c.right - c.left > 0.3 * width and c.text.count(" ") > 2 for c in pair)]
+    (count, _), *_ = counts.most_common(1)
+    lines = [sorted(row.cells, key=lambda cell: cell.left) for row in rows if len(row.cells) == count]
+    texts = [cells for cells in lines if all(_gaps(cell.text) > 1 for cell in cells)]
+    least = 0.6 / count * width
+    wide = [cells for cells in texts if all(c.right - c.left > least and _gaps(c.text) > 2 for c in cells)]
     if len(wide) >= max(5, len(rows) // 3):
-        pairs = wide
-    elif len(pairs) < LEAST_SHORT_LINES or not all(map(_flows, zip(*pairs, strict=True))):
+        texts = wide
+    elif len(texts) < LEAST_SHORT_LINES or not _flow([*zip(*texts, strict=True)]):
         return None
-    left, right = max(min(c.right for c in pair) for pair in pairs), min(max(c.left for c in pair) for pair in pairs)
+    left, right = max(cells[0].right for cells in texts), min(cells[1].left for cells in texts)
     return (left + right) / 2 if left < right else None
 
 
-def _flows(cells: Sequence[PdfCell]) -> bool:
-    """Return whether cells below each other are the lines of a text: they fill a column, and sentences go on."""
-    widths = sorted(cell.right - cell.left for cell in cells)
-    goes_on = sum(cell.text[0].islower() and not above.text.endswith(SENTENCE_END) for above, cell in pairwise(cells))
-    return widths[len(widths) // 2] > 0.75 * widths[-1] and 2 * goes_on >= len(cells) - 1
+def _gaps(text: str) -> int:
+    """Return the number of gaps between words. In Chinese and Japanese, they are estimated."""
+    return text.count(" ") + sum(letter > FIRST_EAST_ASIAN for letter in text) // 4
+
+
+def _flow(columns: Sequence[Sequence[PdfCell]]) -> bool:
+    """Return whether cells below each other are the lines of texts: they fill their columns, and sentences go on.
+
+    Sentences of fewer lines have to go on if no line has room for the first word of the next one.
+    """
+    is_full, shares = True, list[float]()
+    for cells in columns:
+        widths = sorted(cell.right - cell.left for cell in cells)
+        if widths[len(widths) // 2] <= 0.75 * widths[-1]:
+            return False
+        inner = [(above, cell) for above, cell in pairwise(cells) if not above.text.endswith(SENTENCE_END)]
+        is_full &= all(above.right - above.left + _first_word(cell) > widths[-1] for above, cell in inner)
+        has_case = any(letter.islower() for cell in cells for letter in cell.text)
+        goes_on = sum(cell.text[0].islower() for _, cell in inner) / (len(cells) - 1)
+        shares.append(goes_on if has_case else FULL_SHARE)
+    return min(shares) >= 0.5 or (is_full and sum(shares) >= FULL_SHARE * len(shares))
+
+
+def _first_word(cell: PdfCell) -> float:
+    """Return the width of the first word, with a space, or of a character if there are no spaces."""
+    word, space, _ = cell.text.partition(" ")
+    return (cell.right - cell.left) / len(cell.text) * (len(word) + 1 if space else 1)
 
 
 def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:

@@ -126,7 +126,7 @@ def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[l
     count = len(unmapped) + skipped // 2
     is_usual = usual >= USUAL_SHARE * count and words >= WORD_SHARE * count
     are_words = len(letters) < LEAST_LETTERS or bits < MOST_BITS * len(letters)
-    if (is_usual and are_words) or len(unmapped) < LEAST_CHARACTERS:
+    if (is_usual and are_words) or count < LEAST_CHARACTERS:
         return [list(line) for line in lines if line]
     mapped = ([word for word in line if not word.style & IS_UNMAPPED] for line in lines)
     return [line for line in mapped if line]
@@ -422,8 +422,11 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
         found = list(page_lines(raw, text_page.raw, page.get_height(), fonts))
         words = without_glyph_codes(found, fonts.skipped)
         problem = None
-        if 2 * _characters(words) < _characters(found) or (not words and fonts.skipped >= LEAST_CHARACTERS):
+        glyphs = _characters(found) + fonts.skipped // 2
+        if glyphs >= LEAST_CHARACTERS and 2 * _characters(words) < glyphs:
             problem = "unreadable"
+            if not any(character.isalnum() for line in words for word in line for character in word.text):
+                words = []
         elif not words and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None:
             problem = "scanned"
         add_annotations(raw, page.raw, form, words, page.get_height())

@@ -37,7 +37,10 @@ CORE = {
     **{name: name for name in ("title", "subject", "description", "keywords", "category", "created", "modified")},
 }
 """Elements of Dublin Core, Office Open XML and OpenDocument, with the names of their properties."""
-OF_PROGRAMS = re.compile(r"(?:generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown)", re.I)
+OF_PROGRAMS = re.compile(
+    r"generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown|\(?(?:anonymous|unspecified)\)?",
+    re.I,
+)
 """Authors and descriptions that libraries write."""
 KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
 LEADING_KEYS = re.compile(

@@ -56,7 +56,7 @@ READERS = (
     Reader("csv", 3, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
-    Reader("pdf", 3, (".pdf",), _in("pdf")),
+    Reader("pdf", 4, (".pdf",), _in("pdf")),
     Reader("docx", 5, (".docx", ".docm"), _in("word", "parse_docx")),
     Reader("pptx", 4, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
     Reader("xlsx", 4, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
@@ -75,7 +75,7 @@ READERS = (
         "settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), _in("settings", "parse_sections")
     ),
     DOCKERFILE,
-    Reader("org", 2, (".org",), _in("markup", "parse_org")),
+    Reader("org", 3, (".org",), _in("markup", "parse_org")),
     Reader("asciidoc", 2, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
     Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
@@ -85,7 +85,7 @@ READERS = (
     Reader("sql", 1, (".sql", ".ddl"), _in("source", "parse_sql")),
     MAIL,
     Reader("mhtml", 1, (".mht", ".mhtml"), _in("mail", "parse_web_archive")),
-    Reader("calendar", 1, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
+    Reader("calendar", 2, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
     Reader("mbox", 2, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
     Reader("outlook", 3, (".msg",), _in("outlook"), package="olefile", contains_files=True),
     Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
@@ -135,16 +135,22 @@ _PLACES = {
 """What the lines and pages of some formats are called, by the names of their readers."""
 
 
-def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
-    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+def places_in(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
+    """Return lines, rows, pages or slides of a file, such as ``lines 3-9`` or ``row 7``; nothing if it has none."""
     reader = named_reader(PurePosixPath(path).name)
     line_name, page_name = _PLACES.get(reader.name, ("line", "page")) if reader else ("line", "page")
-    if start_line is not None and line_name == "line":
-        return f"{path}:{start_line}-{end_line}"
     name, first, last = (page_name, page, end_page) if start_line is None else (line_name, start_line, end_line)
     if first is None:
-        return path
-    return f"{path}, {name} {first}" if last in (None, first) else f"{path}, {name}s {first}-{last}"
+        return ""
+    return f"{name} {first}" if last in (None, first) else f"{name}s {first}-{last}"
+
+
+def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
+    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+    places = places_in(path, start_line, end_line, page, end_page)
+    if places.startswith("line"):
+        return f"{path}:{start_line}-{end_line}"
+    return f"{path}, {places}" if places else path
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
