@@ -59,11 +59,7 @@ def kind_of(name: str) -> str | None:
 
 
 def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:
-    """Return the keys of the lines of a file's chunks in order, as uint64 of shape ``(n,)``.
-
-    In source code, only comments have keys. Consecutive lines without one become their number of characters, below
-    1,024.
-    """
+    """Return the keys of a file's lines, as uint64 of shape ``(n,)``; the sizes of code between comments have none."""
     if kind is None:
         return np.zeros(0, dtype=np.uint64)
     keys: list[int] = []
@@ -230,10 +226,7 @@ class Stripper:
     seen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def strip(self, chunk: Chunk, kind: str | None) -> Chunk:
-        """Return the chunk with ``searched`` set to its text without boilerplate.
-
-        ``searched`` is None if the text has no boilerplate, and ``""`` if no word remains.
-        """
+        """Return the chunk with ``searched`` set: None without boilerplate, ``""`` without other words."""
         searched = self._without(chunk.text, kind)
         return chunk if searched == chunk.searched else replace(chunk, searched=searched)
 

@@ -72,21 +72,14 @@ class ChunkingConfig:
 
 
 class Chunker:
-    """Splits documents into chunks, measured in the tokens of one model.
-
-    ``offsets`` returns the character spans of the tokens of each text, without special tokens, like
-    ``Encoding.offsets`` of the tokenizers package.
-    """
+    """Splits documents into chunks, measured in tokens, whose spans ``offsets`` returns for each text."""
 
     def __init__(self, config: ChunkingConfig, offsets: Offsets) -> None:
         self.config = config
         self.offsets = offsets
 
     def split(self, document: ParsedDocument) -> list[Chunk]:
-        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document.
-
-        Titles and headings are normalised. The text is not, but the limits apply to its normalised form.
-        """
+        """Split ``document`` into chunks, in text order, which cover all its blocks."""
         if not document.blocks:
             return []
         return _Split(self.config, self.offsets, _with_usual_headings(document)).chunks()

@@ -128,10 +128,7 @@ def _is_utf8(data: bytes, *, final: bool) -> bool:
 
 
 def _utf16_without_bom(data: bytes) -> str | None:
-    """Return the UTF-16 codec of ``data`` without a byte order mark, or None if it is not UTF-16.
-
-    The positions of NUL bytes give the byte order: they are the upper halves of ASCII characters.
-    """
+    """Return the UTF-16 codec of ``data`` without a byte order mark, by the positions of NUL bytes in it, or None."""
     sample = data[:_SNIFFED_BYTES]
     units = len(sample) // 2
     little, big = sample[1::2].count(0), sample[::2].count(0)
@@ -150,10 +147,7 @@ def _utf16_without_bom(data: bytes) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _is_usual(char: str) -> bool:
-    """Return whether ``char`` is alphabetic, or a Han character or syllable that a national standard includes.
-
-    Random 16-bit numbers decode mostly to rare Han characters and Hangul syllables.
-    """
+    """Return whether ``char`` is no rare Han character or Hangul syllable, to which random 16-bit numbers decode."""
     if char < "\u2e80" or "\U0001f000" <= char < "\U00020000":
         return True
     return any(_can_encode(char, codec) for codec in ("gb2312", "shift_jis", "euc_kr", "big5"))

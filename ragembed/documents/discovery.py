@@ -66,10 +66,7 @@ class FileCandidate:
     unseen: bool = False
 
     def read(self) -> tuple[bytes, int | None]:
-        """Return the content and the current ``mtime_ns``. Raises :class:`OSError`.
-
-        The file may have been replaced since it was found. Symbolic links and special files are not read.
-        """
+        """Return the content and the current ``mtime_ns`` of a file, no link. Raises :class:`OSError`."""
         if isinstance(self.path, RemotePath) or isinstance(self.root, RemotePath):
             return self.path.read_bytes(), self.mtime_ns
         with open_regular(self.path, self.root) as file:

@@ -53,10 +53,7 @@ _POSIX_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern of an ignore file or of the command line, with its source.
-
-    ``line`` is 1-based, and None for a pattern of the command line. ``negated`` patterns re-include files.
-    """
+    """A pattern of a line, from 1, of an ignore file, or of the command line. ``negated`` ones re-include files."""
 
     source: str
     line: int | None
@@ -179,10 +176,7 @@ def _exclude_file(repository: Place) -> Place:
 
 
 def _git_folder(dot_git: Place) -> Place:
-    """Return the shared git folder of a repository. In work trees and submodules, ``.git`` is a file that names it.
-
-    A file that does not name a folder belongs to no repository, so it is returned itself, and has no rules.
-    """
+    """Return the git folder of a repository, which a file can name; a file that names none is returned itself."""
     try:
         if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
@@ -195,10 +189,7 @@ def _git_folder(dot_git: Place) -> Place:
 
 
 def _read_rules(path: Place) -> tuple[Rule, ...]:
-    """Read the rules of an ignore file, last first. Return no rules if there is no such file.
-
-    Raises :class:`ConfigError` if it cannot be read or exceeds a limit: its rules may be there to keep files private.
-    """
+    """Read the rules of an ignore file, last first, if it exists. One that cannot be read is an error."""
     try:
         data = _content(path)
     except NotRegularFileError:

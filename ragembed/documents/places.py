@@ -43,11 +43,7 @@ class RemotePath:
 
     @classmethod
     def parse(cls, text: str) -> RemotePath:
-        """Return the path of a URL in normal form: no trailing slash, and no ``..`` in ``file://``.
-
-        Raises :class:`ConfigError` if the URL contains a password or another secret, is a chain of URLs, or is
-        relative.
-        """
+        """Return the path of a URL in normal form. One with a secret, a chain and a relative one are errors."""
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         _require_no_secret(scheme, rest)

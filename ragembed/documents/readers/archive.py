@@ -99,10 +99,7 @@ def parse_zip(file: RawFile) -> Iterator[Member]:
 
 
 def parse_tar(file: RawFile) -> Iterator[Member]:
-    """Yield the files in a tar archive, compressed or not. Another compressed file has one member.
-
-    What it unpacks to is limited to ``LARGEST_STREAM`` times the maximum size of a member.
-    """
+    """Yield the files in a tar archive, within ``LARGEST_STREAM``, or the content of another compressed file."""
     opener = _OPENERS.get(file.suffix)
     stream = _Stream(
         io.BytesIO(file.data) if opener is None else opener(io.BytesIO(file.data)),

@@ -138,10 +138,7 @@ def is_available(suffix: str) -> bool:
 
 
 def find(text: str, suffix: str, warn: Callable[[str], None]) -> list[Definition] | None:
-    """Return the outermost definitions of ``text`` in order, or None if it cannot be parsed.
-
-    ``warn`` is called with one sentence if the grammar cannot be loaded.
-    """
+    """Return the outermost definitions of ``text`` in order, or None if it or its grammar cannot be read."""
     language = LANGUAGES[suffix]
     data = text.encode("utf-8", "replace")
     if len(data) > LARGEST_SOURCE:

@@ -74,10 +74,7 @@ def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
 
 
 class _Elements(HTMLParser):
-    """The elements of an XML file in the archive, by local name.
-
-    The HTML parser ignores entity declarations, so the file cannot expand entities or load external resources.
-    """
+    """The elements of an XML file by local name. The HTML parser that finds them expands and loads nothing."""
 
     def __init__(self, archive: ZipPackage, name: str) -> None:
         super().__init__(convert_charrefs=True)

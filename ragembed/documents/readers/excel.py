@@ -48,10 +48,7 @@ XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, Nam
 
 
 def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read the sheets of an xlsx file. A formula is read as the value that was saved with it.
-
-    A sheet that cannot be read is skipped with a warning.
-    """
+    """Read the sheets of an xlsx file, formulas as their saved values. A sheet that cannot be read is a warning."""
     package = ZipPackage(file.data, "Excel file", NAMESPACES)
     rows = rows_of_sheets(_Workbook(package, file.options).sheets(), file.options)
     properties = core_properties(optional(package, package.related("", "core-properties"), file.options))

@@ -86,10 +86,7 @@ SHORTEST_PAGE = 80
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element.
-
-    ``meta`` has the properties in ``<meta>`` elements.
-    """
+    """The text of a page, the source line of each of its lines, its ``<title>``, and its ``<meta>`` properties."""
 
     text: str
     blocks: list[Block]
@@ -99,10 +96,7 @@ class HtmlPage:
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a web page. ``line_numbers`` has the source line where each text line starts.
-
-    A template that has only scripts and placeholders is source code.
-    """
+    """Read a web page, with the source line of each text line. A template without text is source code."""
     text = decode_html(file.data)
     page = parse_page(text)
     if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
@@ -135,10 +129,7 @@ def page_title(page: HtmlPage) -> str | None:
 
 
 def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> HtmlPage:
-    """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
-
-    Without ``keep_quotes``, the text that a mail quotes is left out, unless there is no other text.
-    """
+    """Extract the text of a page without menus or quotes of mails, unless almost all text is in them."""
     page = _run(text, menu_tags, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:
         whole = _run(text, None, keep_quotes=keep_quotes)

@@ -216,10 +216,7 @@ def _postmarks(data: bytes) -> list[tuple[int, int]]:
 
 
 def _mail(data: bytes, line: int, others: frozenset[str] | None) -> Iterator[ParsedDocument | Member]:
-    """Yield a mail that starts on the line ``line`` of the file, and its attachments.
-
-    The mails with the ids ``others`` are read too, or all that it quotes if that is None. Quotes of them are left out.
-    """
+    """Yield a mail that starts at ``line``, without quotes of the mails ``others`` (None: all), and its attachments."""
     found = _PartFinder(data, line)
     message = found.collect(0, len(data))
     metadata = header_metadata(message)
@@ -342,10 +339,7 @@ def _headers_end(data: bytes, start: int, stop: int) -> int:
 
 
 def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
-    """Return the parts of the alternative with plain text, else of the one with HTML, and all attachments.
-
-    If the plain text is a stub, the HTML replaces it, or follows it if it is shorter.
-    """
+    """Return the parts with plain text, unless it is a stub, or with HTML, or both; and all attachments."""
     shown: dict[str, tuple[list[_MailPart], str]] = {}
     for parts in alternatives:
         for part in parts:

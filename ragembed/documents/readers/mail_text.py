@@ -124,11 +124,7 @@ def _chosen(texts: Sequence[MailText], choose: Callable[[Sequence[str]], list[bo
 
 
 def own_lines(lines: Sequence[str], *, keep_quotes: bool) -> list[bool]:
-    """Return for each line of a mail whether it is kept.
-
-    Without ``keep_quotes``, quotes below the last line of an answer are dropped, and other quotes are cut to their last
-    ``KEPT_QUOTE`` lines.
-    """
+    """Return for each line of a mail whether it is kept. Quotes are cut to ``KEPT_QUOTE`` lines or dropped."""
     kept = _without_data(lines)
     if not keep_quotes:
         kept = _without_quotes(lines, _before_original(lines, kept))
@@ -212,10 +208,7 @@ def _attribution_start(lines: Sequence[str], first: int) -> int:
 
 
 def _without_signatures(lines: Sequence[str], kept: list[bool]) -> list[bool]:
-    """Drop the signatures below ``--``, and the footers of mailing lists below a long line of underscores.
-
-    They end where a quoted mail starts.
-    """
+    """Drop the signatures below ``--`` and the footers of mailing lists, up to a quoted mail."""
     kept = list(kept)
     stop, following = len(lines), 0
     for number in reversed(range(len(lines))):

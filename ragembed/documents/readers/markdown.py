@@ -78,10 +78,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 class MarkdownScanner:
-    """Finds the blocks of a text, leaves out its markup, and collects its tags and the links of a wiki.
-
-    ``path`` holds the headings above, and is updated.
-    """
+    """Finds the blocks below the headings ``path``, leaves out the markup, and collects tags and links of a wiki."""
 
     def __init__(self, text: str, path: HeadingPath) -> None:
         self.file_text = FileText(text)

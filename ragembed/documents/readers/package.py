@@ -255,10 +255,7 @@ class _PieceReader:
 
 
 def _without_dtd(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield the chunks, after checking that a document type before the first element has no declarations of its own.
-
-    Nothing loads the file that a document type names, such as ``office.dtd`` in old OpenDocument files.
-    """
+    """Yield the chunks. A document type may name a file, which is not loaded, but have no declarations."""
     guard = expat.ParserCreate()
     started: list[str] = []
 

@@ -249,10 +249,7 @@ class _Ocr:
         return f"OCR failed: {self.failure}" if self.failure else "OCR found no text on them"
 
     def read(self, image: Sequence[Any], values: bytes, page: int) -> list[PdfLine]:
-        """Return the lines of a page. ``image`` is width, height and pixels per point, ``values`` are grey values.
-
-        If Tesseract fails, return no lines and keep its message in ``failure``.
-        """
+        """Return the lines of a page from its grey values, and its width, height and pixels per point in ``image``."""
         import pytesseract
         from PIL import Image
 

@@ -560,10 +560,7 @@ def _column(above: PdfLine, cell: PdfCell) -> int | None:
 
 
 def _continued(above: PdfLine, line: PdfLine, pitch: float) -> PdfLine | None:
-    """Return the row above with the text of ``line``, or None if the line does not continue cells of the row.
-
-    A line that has text in the first column starts a row.
-    """
+    """Return the row above with the text of ``line``; None if the line does not continue its cells."""
     if line.left <= above.cells[0].right or line.bottom - above.bottom > BLOCK_GAP * pitch * line.size:
         return None
     cells = list(above.cells)

@@ -114,10 +114,7 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
 
 
 def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[list[Word]]:
-    """Return the words of a page without those that are codes of glyphs, because their font does not map them.
-
-    Of the ``skipped`` glyphs, half can be spaces.
-    """
+    """Return the words without codes of glyphs of fonts without a map. Half of the ``skipped`` glyphs may be spaces."""
     unmapped = "".join(word.text for line in lines for word in line if word.style & IS_UNMAPPED)
     words = sum(map(str.isalnum, unmapped))
     usual = words + sum(character in ".,;:!?()-'\"/%" for character in unmapped)
@@ -315,10 +312,7 @@ class _Fonts:
 
 
 def _character(raw: Any, text_page: Any, index: int, fonts: _Fonts) -> str:
-    """Return a character, with a line break if it ends a line; "" if its code is not that of a character.
-
-    A character above U+FFFF has two codes: the first one returns it.
-    """
+    """Return a character, with a line break if it ends a line, for the first of its codes; "" for other codes."""
     code = raw.FPDFText_GetUnicode(text_page, index)
     if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
         return "-\n"

@@ -32,10 +32,7 @@ FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
 
 
 def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a PowerPoint file. Each slide is a page with its title as heading. Notes and comments follow its text.
-
-    A slide that cannot be read is skipped with a warning.
-    """
+    """Read a PowerPoint file. Slides are pages with their notes and comments. A broken one is a warning."""
     package = ZipPackage(file.data, "PowerPoint file", NAMESPACES)
     main = main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)

@@ -115,10 +115,7 @@ def sheet_documents(rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[
 
 
 def rows_of_sheets(sheets: Iterable[tuple[str, Iterator[SheetRow]]], options: ReadOptions) -> Iterator[SheetRow]:
-    """Yield the rows of sheets, which are pairs of name and rows. A sheet that cannot be read is a warning.
-
-    If no sheet can be read to its end, :class:`DocumentError` is raised.
-    """
+    """Yield the rows of pairs of a name and rows. A broken sheet is a warning, unless none is whole."""
     count = 0
     broken: list[str] = []
     for name, rows in sheets:
@@ -303,10 +300,7 @@ class _Sheet:
 
 @dataclass
 class _Table:
-    """A table of a sheet: the names of its columns, and what is known of the values below them.
-
-    The header begins at ``first`` and ends before ``stop``.
-    """
+    """A table of a sheet: its names, in a header from ``first`` to ``stop``, and what is known of the values below."""
 
     rows: list[SheetRow]
     first: int
@@ -455,10 +449,7 @@ def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
 
 
 def shown_number(text: str, code: str = "", number: int = 0, *, epoch_1904: bool = False) -> str:
-    """Return a number as it is shown with a format code or with the built-in format ``number`` of Excel.
-
-    Dates, durations, percentages and leading zeros are kept; any other format leaves the digits as they are.
-    """
+    """Return a number with a format code or built-in format of Excel: a date, duration, percentage or digits."""
     kind = format_kind(code, number)
     if WHOLE.fullmatch(text) and kind in ("", "zeros"):
         return text.zfill(len(code)) if kind else text

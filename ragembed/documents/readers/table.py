@@ -32,10 +32,7 @@ _FIELD_LIMIT_LOCK = threading.Lock()
 
 
 def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a csv or tsv file. The suffix identifies tsv; the first rows give the delimiter and the header of csv.
-
-    The rows above the header, such as a title, are a document of their own.
-    """
+    """Read a csv or tsv file: a document per row below the header, and one for the rows above it, such as a title."""
     text = file.text
     delimiter = "\t" if file.suffix in (".tsv", ".tab") else _delimiter(text, file.options)
     rows = _rows(text, delimiter)

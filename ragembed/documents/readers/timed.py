@@ -35,10 +35,7 @@ PIECE_BYTES = 4_000_000
 
 
 def parse_subtitles(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read subtitles: the text of the cues, with a heading for each minute that has some.
-
-    A file without times is read as plain text.
-    """
+    """Read the cues of subtitles, below a heading for each minute. A file without times is plain text."""
     lines = lines_of(file.text)
     content = Paragraphs()
     minute: str | None = None
