@@ -51,21 +51,8 @@ _OPENERS: dict[str, Callable[[io.BytesIO], io.BufferedIOBase]] = {
 }
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BLOCK = 512
-_EXTENSIONS = (
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.XHDTYPE,
-)
-_WITHOUT_CONTENT = (
-    tarfile.BLKTYPE,
-    tarfile.CHRTYPE,
-    tarfile.DIRTYPE,
-    tarfile.FIFOTYPE,
-    tarfile.LNKTYPE,
-    tarfile.SYMTYPE,
-)
+_EXTENSIONS, _WITHOUT_CONTENT = b"KLXgx", b"123456"
+"""The types of entries with more of the next header, and of links, devices, folders and pipes."""
 _REGULAR = 8
 """The type of regular files in the upper bits of a Unix mode, which zip archives from Unix keep."""
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=\n]{1,100})=")

@@ -33,30 +33,21 @@ LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
 ZIP_MAGIC = b"PK\x03\x04"
-# LibreOffice neither runs macros nor loads linked files, and its proxy is a port on which nothing listens.
-PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
-<oor:items xmlns:oor="http://openoffice.org/2001/registry" xmlns:xs="http://www.w3.org/2001/XMLSchema">
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="MacroSecurityLevel" oor:op="fuse"><value>3</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="DisableMacrosExecution" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="DisableActiveContent" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="BlockUntrustedRefererLinks" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Writer/Content/Update">
-<prop oor:name="Link" oor:op="fuse"><value>2</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetProxyType" oor:op="fuse"><value>2</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPProxyPort" oor:op="fuse"><value>9</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPSProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPSProxyPort" oor:op="fuse"><value>9</value></prop></item>
-</oor:items>
+SETTINGS = (
+    ("Office.Common/Security/Scripting", "MacroSecurityLevel", "3"),
+    ("Office.Common/Security/Scripting", "DisableMacrosExecution", "true"),
+    ("Office.Common/Security/Scripting", "DisableActiveContent", "true"),
+    ("Office.Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
+    ("Office.Writer/Content/Update", "Link", "2"),
+    ("Inet/Settings", "ooInetProxyType", "2"),
+    *(("Inet/Settings", f"ooInet{kind}ProxyName", "127.0.0.1") for kind in ("HTTP", "HTTPS")),
+    *(("Inet/Settings", f"ooInet{kind}ProxyPort", "9") for kind in ("HTTP", "HTTPS")),
+)
+"""Settings of LibreOffice: no macros, no linked files, and a proxy at a port on which nothing listens."""
+ITEM = '<item oor:path="/org.openoffice.{}"><prop oor:name="{}" oor:op="fuse"><value>{}</value></prop></item>\n'
+PROFILE = f"""<?xml version="1.0" encoding="UTF-8"?>
+<oor:items xmlns:oor="http://openoffice.org/2001/registry">
+{"".join(ITEM.format(*setting) for setting in SETTINGS)}</oor:items>
 """
 # The limits must hold before the converter starts, so a small program sets them and becomes the converter.
 LIMITER = f"""
@@ -102,7 +93,7 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
         else:
             output = _run(name, [program, *TEXT_OPTIONS[name].split(), str(source)], source.parent)
     if not target:
-        text = FileText(decode(output).text)
+        text = FileText(decode(output))
         text.add_paragraphs(0, len(text.lines))
         yield ParsedDocument(text.text, text.blocks, page_numbers=())
     elif kind == "doc":

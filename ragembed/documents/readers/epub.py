@@ -12,7 +12,7 @@ from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
 from ragembed.documents.readers.package import ZipPackage
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import TextBuilder, one_line
+from ragembed.documents.readers.structure import OutlineBuilder, one_line
 from ragembed.errors import DocumentError
 
 CONTAINER = "META-INF/container.xml"
@@ -48,11 +48,10 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     # Headers, footers and asides of a book are parts of its text.
     pages = [parse_page(decode_html(archive.read(chapter)), menu_tags={"nav"}) for chapter in chapters]
     title = properties.get("title")
-    builder = TextBuilder()
+    builder = OutlineBuilder()
     for page in pages:
         builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.lines))
-    document = ParsedDocument(builder.text, builder.blocks, title, page_numbers=())
-    yield with_properties(document, properties)
+    yield with_properties(builder.paged(title), properties)
 
 
 def _chapter_paths(package: _Elements, folder: str) -> list[str]:

@@ -19,11 +19,12 @@ from ragembed.documents.readers.ooxml import (
     graphic_texts,
     main_part,
     optional,
+    properties_of,
     shapes_of,
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, whole_number
-from ragembed.documents.readers.properties import core_properties, with_metadata
+from ragembed.documents.readers.properties import with_metadata
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
@@ -51,8 +52,7 @@ def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of an xlsx file, formulas as their saved values. A sheet that cannot be read is a warning."""
     package = ZipPackage(file.data, "Excel file", NAMESPACES)
     rows = rows_of_sheets(_Workbook(package, file.options).sheets(), file.options)
-    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
-    yield from with_metadata(sheet_documents(rows, file.options), properties)
+    yield from with_metadata(sheet_documents(rows, file.options), properties_of(package, file.options))
 
 
 def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:

@@ -23,7 +23,7 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from ragembed.documents.decoding import declared_text, decode
+from ragembed.documents.decoding import declared_text, decode, decoded_as
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.html import decode_html, page_title, parse_page
 from ragembed.documents.readers.mail_text import (
@@ -136,7 +136,7 @@ class _MailPart:
         declared = declared_text(content, _tolerant(lambda: self.message.get_content_charset("")) or "")
         if declared is not None:
             return declared
-        return decode(content).text if self.content_type == "text/plain" else decode_html(content)
+        return decode(content) if self.content_type == "text/plain" else decode_html(content)
 
     def places(self) -> list[int]:
         """Return the line of the file for each line of the decoded content. The last one holds for further lines."""
@@ -228,7 +228,7 @@ def _mail(data: bytes, line: int, others: frozenset[str] | None) -> Iterator[Par
     builder = text_of_mail([_mail_text(part, keep_quotes) for part in texts], keep_quotes=keep_quotes)
     if not builder.blocks and subject:
         builder.add_text(subject, line)
-    yield ParsedDocument(builder.text, builder.blocks, subject, line_numbers=builder.places, metadata=metadata)
+    yield builder.document(subject, metadata)
     for part in found.parts:
         if not part.is_text and not part.content_type.startswith(NOT_READ):
             member = _attachment(part, metadata)
@@ -406,14 +406,11 @@ def _header_text(value: str | None) -> str:
     if not value:
         return ""
     if not value.isascii():
-        value = decode(value.encode("utf-8", "surrogateescape")).text
+        value = decode(value.encode("utf-8", "surrogateescape"))
     pieces = _tolerant(partial(decode_header, value))
     if pieces is None:
         return well_formed(value)
-    texts = (
-        piece if isinstance(piece, str) else declared_text(piece, charset or "") or decode(piece).text
-        for piece, charset in pieces
-    )
+    texts = (piece if isinstance(piece, str) else decoded_as(piece, charset or "") for piece, charset in pieces)
     return well_formed("".join(texts))
 
 

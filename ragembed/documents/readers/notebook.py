@@ -51,7 +51,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
             builder.add(lines, kind, path_of_headings.headings, numbers[-1])
         for output in _outputs(cell, index, places):
             builder.add(output, "code", path_of_headings.headings)
-    yield ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
+    yield builder.document(title)
 
 
 def _cells(raw: str) -> list[dict[str, Any]]:

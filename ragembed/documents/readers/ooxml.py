@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, SYMBOL_FONT, formula, scripts, symbols
 from ragembed.documents.readers.numbering import numeral
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.properties import core_properties
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.spreadsheet import shown_number
 from ragembed.documents.readers.structure import LimitExceededError, indent, one_line
@@ -51,6 +52,11 @@ FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|svg|[ew]mf|tiff?)\Z", re.IGNO
 def main_part(package: ZipPackage, usual: str) -> str:
     """Return the name of the main part of a package."""
     return next(iter(package.related("", "officeDocument")), usual)
+
+
+def properties_of(package: ZipPackage, options: ReadOptions) -> dict[str, str]:
+    """Return the properties of a file. Broken ones are a warning."""
+    return core_properties(optional(package, package.related("", "core-properties"), options))
 
 
 def optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:

@@ -10,7 +10,7 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ragembed.documents.decoding import declared_text, decode
+from ragembed.documents.decoding import declared_text, decoded_as
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
@@ -147,9 +147,7 @@ class _Storage:
         if f"__substg1.0_{number}001F" in self._names:
             text = self._stream(f"__substg1.0_{number}001F").decode("utf-16-le", "replace")
         elif f"__substg1.0_{number}001E" in self._names:
-            data = self._stream(f"__substg1.0_{number}001E")
-            declared = declared_text(data, f"cp{self._code_page}")
-            text = decode(data).text if declared is None else declared
+            text = decoded_as(self._stream(f"__substg1.0_{number}001E"), f"cp{self._code_page}")
         else:
             return ""
         return well_formed(text.replace("\r\n", "\n")).replace("\0", "")

@@ -155,7 +155,7 @@ def _title(record: Members) -> str | None:
 def _document(values: list[Leaf], title: str | None) -> ParsedDocument:
     builder = TextBuilder()
     builder.add(leaf_lines(values), "table", (), values[-1][2] if values else 0)
-    return ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
+    return builder.document(title)
 
 
 def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
@@ -183,4 +183,4 @@ def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
             pending += leaves(value, key, line, lines)
             flush(heading)
     flush()
-    return ParsedDocument(builder.text, builder.blocks, _title(content), line_numbers=builder.places)
+    return builder.document(_title(content))

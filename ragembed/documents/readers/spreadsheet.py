@@ -435,7 +435,7 @@ def _as_text(rows: Iterable[SheetRow], separator: str = " | ") -> Iterator[Parse
         lines += [(line, row.number) for line in (separator.join(cells), *comments) if line]
     builder.add(lines, "table", headings)
     if builder.blocks:
-        yield ParsedDocument(builder.text, builder.blocks, line_numbers=builder.places)
+        yield builder.document()
 
 
 def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
@@ -445,7 +445,7 @@ def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
         for text in row.drawings:
             builder.add_text(text, row.number, "text", (row.sheet_name,))
     if builder.blocks:
-        yield ParsedDocument(builder.text, builder.blocks, line_numbers=builder.places)
+        yield builder.document()
 
 
 def shown_number(text: str, code: str = "", number: int = 0, *, epoch_1904: bool = False) -> str:

@@ -161,6 +161,10 @@ class TextBuilder:
         self._last_place = places[-1]
         self.blocks += [Block(b.start + shift, b.end + shift, b.kind, b.headings) for b in blocks]
 
+    def document(self, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> ParsedDocument:
+        """Return the text with its blocks. The places are lines of the file."""
+        return ParsedDocument(self.text, self.blocks, title, line_numbers=self.places, metadata=metadata or {})
+
     def _append(self, line: str, place: int) -> None:
         self._lines.append(line)
         self._places.append(place)
@@ -227,7 +231,7 @@ class Paragraphs:
     def document(self, title: str | None) -> ParsedDocument:
         """End the current block and return the document."""
         self.end_block()
-        return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+        return self.builder.document(title)
 
 
 def add_to_listing(lines: list[tuple[str, int]], text: str, line: int) -> None:
@@ -260,7 +264,7 @@ def text_of(data: bytes) -> str:
     """Decode the content of a text file, without encoded data; raise :class:`DocumentError` if it is binary."""
     if is_binary(data):
         raise DocumentError("binary, not text")
-    return without_blobs(decode(data).text)
+    return without_blobs(decode(data))
 
 
 def well_formed(text: str) -> str:
@@ -347,6 +351,11 @@ class OutlineBuilder(TextBuilder):
         """Add the last table and the notes that are left, at the end of a document or slide."""
         self.end_table()
         self._add_notes(self._take_notes())
+
+    def paged(self, title: str | None) -> ParsedDocument:
+        """Return the document with its pages or slides, or without places if it has none."""
+        pages = self.places if self.place else ()
+        return ParsedDocument(self.text, self.blocks, self.title or title or None, page_numbers=pages)
 
     def add_note(self, text: str, label: str = "") -> None:
         """Keep a note, comment or text box: it becomes a block after the next paragraph, heading or table."""

@@ -14,9 +14,17 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import rtf
 from ragembed.documents.readers.numbering import WordLists
-from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, is_on, main_part, optional, text_of
+from ragembed.documents.readers.ooxml import (
+    NAMESPACES,
+    graphic_texts,
+    is_on,
+    main_part,
+    optional,
+    properties_of,
+    text_of,
+)
 from ragembed.documents.readers.package import ZipPackage, attribute, value_of, whole_number
-from ragembed.documents.readers.properties import core_properties, with_properties
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.registry import named_reader
 from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label
@@ -42,9 +50,8 @@ def _document(package: ZipPackage, options: ReadOptions) -> ParsedDocument:
         word.add(piece)
     builder.finish()
     word.add_headers_and_footers()
-    properties = core_properties(optional(package, package.related("", "core-properties"), options))
-    title = builder.title or properties.get("title")
-    return with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
+    properties = properties_of(package, options)
+    return with_properties(builder.paged(properties.get("title")), properties)
 
 
 @dataclass(frozen=True, slots=True)
