@@ -34,13 +34,13 @@ LISTS = ("author", "subject")
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a book as one document without line and page numbers."""
     archive = ZipPackage(file.data, "EPUB")
-    package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
-    if not package_path:
+    package_paths = _Elements(archive, CONTAINER).all("rootfile", "full-path")
+    if not package_paths or not package_paths[0]:
         raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
-    package = _Elements(archive, package_path)
+    package = _Elements(archive, package_paths[0])
     found = {name: texts for tag, name in PROPERTIES.items() if (texts := package.texts(tag))}
     properties = {name: ", ".join(texts if name in LISTS else texts[:1]) for name, texts in found.items()}
-    chapters = _chapter_paths(package, posixpath.dirname(package_path))
+    chapters = _chapter_paths(package, posixpath.dirname(package_paths[0]))
     if ENCRYPTION in archive:
         locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
         if not locked.isdisjoint(chapters):
@@ -89,10 +89,6 @@ class _Elements(HTMLParser):
     def all(self, tag: str, attribute: str) -> list[str]:
         """Return the values of ``attribute`` of all elements ``tag`` that have it."""
         return [found[attribute] for found in self.found.get(tag, []) if attribute in found]
-
-    def first(self, tag: str, attribute: str) -> str:
-        """Return the first value of :meth:`all`, or an empty string."""
-        return next(iter(self.all(tag, attribute)), "")
 
     def texts(self, tag: str) -> list[str]:
         """Return the distinct texts of all elements ``tag``."""

@@ -158,23 +158,6 @@ def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
     return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
 
 
-class _Inside:
-    """Tracks whether the parser is inside an element, by counting the open tags with the same name."""
-
-    def __init__(self) -> None:
-        self.tag = ""
-        self.depth = 0
-
-    def enter(self, tag: str) -> None:
-        self.tag, self.depth = tag, 1
-
-    def start(self, tag: str) -> None:
-        self.depth += tag == self.tag
-
-    def end(self, tag: str) -> None:
-        self.depth -= tag == self.tag
-
-
 @dataclass
 class _List:
     """An open numbered list: the number of the next item, the format of its numbers, and the step between them."""
@@ -206,7 +189,7 @@ def _is_note(attributes: Attributes) -> bool:
 
 
 class _HtmlParser(HTMLParser):
-    """Passes the text of a page to :attr:`content`."""
+    """Passes the text of a page to :attr:`content`. ``_dropped`` and ``_main`` are the open tags of the same name."""
 
     def __init__(self, menu_tags: Set[str] | None, keep_quotes: bool) -> None:
         super().__init__(convert_charrefs=True)
@@ -215,8 +198,8 @@ class _HtmlParser(HTMLParser):
         self.meta: dict[str, list[str]] = {}
         self._menu_tags = menu_tags
         self._keep_quotes = keep_quotes
-        self._dropped = _Inside()
-        self._main = _Inside()
+        self._dropped: list[str] = []
+        self._main: list[str] = []
         self._in_title = False
         self._heading = 0
         self._signature: str | None = None
@@ -237,17 +220,17 @@ class _HtmlParser(HTMLParser):
         self._in_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._dropped.depth:
-            self._dropped.start(tag)
+        if self._dropped:
+            self._dropped += [tag] * (tag == self._dropped[0])
             return
         attributes = {name: value or "" for name, value in attrs}
         if self._is_dropped(tag, attributes):
-            self._dropped.enter(tag)
+            self._dropped = [tag]
             return
-        if self._main.depth:
-            self._main.start(tag)
+        if self._main:
+            self._main += [tag] * (tag == self._main[0])
         elif tag in MAIN_TAGS or attributes.get("role") == "main":
-            self._main.enter(tag)
+            self._main = [tag]
         self._start(tag, attributes)
 
     def _start(self, tag: str, attributes: Attributes) -> None:
@@ -274,11 +257,12 @@ class _HtmlParser(HTMLParser):
             self._start_block(tag, attributes)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._dropped.depth:
-            self._dropped.end(tag)
+        if self._dropped:
+            if tag == self._dropped[0]:
+                self._dropped.pop()
             return
-        if self._main.depth:
-            self._main.end(tag)
+        if self._main[:1] == [tag]:
+            self._main.pop()
         if self._formula:
             self._end_formula(tag)
         elif tag == "a":
@@ -298,7 +282,7 @@ class _HtmlParser(HTMLParser):
             self._end_element(tag)
 
     def handle_data(self, data: str) -> None:
-        if self._dropped.depth:
+        if self._dropped:
             return
         line = self.getpos()[0]
         if self._asides:
@@ -372,7 +356,7 @@ class _HtmlParser(HTMLParser):
             return True
         if self._menu_tags is None:
             return False
-        if tag in self._menu_tags and not (self._main.depth and tag != "nav"):
+        if tag in self._menu_tags and not (self._main and tag != "nav"):
             return True
         return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
 
@@ -384,7 +368,7 @@ class _HtmlParser(HTMLParser):
             self._break()
         elif tag in PARAGRAPH_TAGS:
             self._break()
-            if tag == "aside" and self._menu_tags is not None and not self._main.depth and not self._cell_open:
+            if tag == "aside" and self._menu_tags is not None and not self._main and not self._cell_open:
                 self.end_block()
                 content = self.content
                 self._asides.append(_Aside(content.builder, content.path, _is_note(attributes)))

@@ -178,11 +178,7 @@ class _Storage:
         # The stream starts with a header, whose length depends on the kind of the folder. Entries have 16 bytes.
         start = len(data) % _FIXED.size + (_FIXED.size if len(self._path) != 1 else 0)
         whole = (len(data) - start) // _FIXED.size * _FIXED.size
-        return (
-            {number: value for _, number, value in _FIXED.iter_unpack(data[start : start + whole])}
-            if start >= 0
-            else {}
-        )
+        return {number: value for _, number, value in _FIXED.iter_unpack(data[start : start + whole])}
 
     def _folders(self, prefix: str) -> Iterator[_Storage]:
         return (self._folder(name) for name in sorted(self._names) if name.startswith(prefix))

@@ -247,23 +247,16 @@ def _split(words: Sequence[Word], wide: Sequence[bool]) -> list[list[Word]]:
 
 
 def _gaps(words: Sequence[Word]) -> tuple[list[float], float]:
-    """Return the gaps between words, and the least one that separates two parts of the line."""
+    """Return the gaps between words, and the least one that separates parts. Stretched spaces in prose do not."""
     gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
-    return gaps, _least_gap(words, gaps)
-
-
-def _least_gap(words: Sequence[Word], gaps: Sequence[float]) -> float:
-    """Return the least gap that separates two parts of a line. Stretched spaces in a line of prose do not."""
     least = GAP * max((word.size for word in words), default=0.0)
     wide, narrow = [gap for gap in gaps if gap > least], sorted(gap for gap in gaps if gap <= least)
-    if not wide or len(gaps) < PROSE_GAPS:
-        return least
     text = "".join(word.text for word in words)
-    if sum(map(str.isalpha, text)) < 0.6 * len(text):
-        return least
+    if not wide or len(gaps) < PROSE_GAPS or sum(map(str.isalpha, text)) < 0.6 * len(text):
+        return gaps, least
     if len(wide) > 2 and max(wide) < 1.25 * min(wide):
-        return max(wide)
-    return max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
+        return gaps, max(wide)
+    return gaps, max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
 
 
 def _segment(words: Sequence[Word]) -> list[object]:

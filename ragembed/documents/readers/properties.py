@@ -100,12 +100,11 @@ def _as_list(value: Any, key: str) -> list[Any]:
 
 def merged(first: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return all properties; the first value counts, and lists are joined."""
-    both = [key for key in first if isinstance(first[key], list) and isinstance(more.get(key), list)]
-    return {**first, **{k: more[k] for k in more if k not in first}, **{k: _joined(first[k], more[k]) for k in both}}
-
-
-def _joined(first: list[Any], more: list[Any]) -> list[Any]:
-    return first + [value for value in more if value not in first]
+    properties = {**first, **{key: value for key, value in more.items() if key not in first}}
+    for key, value in first.items():
+        if isinstance(value, list) and isinstance(added := more.get(key), list):
+            properties[key] = value + [item for item in added if item not in value]
+    return properties
 
 
 def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, dict[str, Any]]:

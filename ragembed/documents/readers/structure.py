@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -89,12 +89,8 @@ class FileText:
 
     def add_paragraphs(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
         """Add a block for each run of non-blank lines between ``first`` and ``stop``."""
-        start = first
-        for number in range(first, stop):
-            if not self.lines[number].strip():
-                self.add(start, number, kind, headings)
-                start = number + 1
-        self.add(start, stop, kind, headings)
+        for start, end in runs(self.lines, first, stop):
+            self.add(start, end, kind, headings)
 
 
 class TextBuilder:
@@ -240,6 +236,16 @@ def add_to_listing(lines: list[tuple[str, int]], text: str, line: int) -> None:
     above, at = lines[-1]
     lines[-1] = (above + first, at)
     lines += [(more, line + number) for number, more in enumerate(rest, 1)]
+
+
+def runs(lines: Sequence[str], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the first line and the end of each run of lines that are not blank."""
+    start = first
+    for number in range(first, stop + 1):
+        if number == stop or not lines[number].strip():
+            if start < number:
+                yield start, number
+            start = number + 1
 
 
 def indent(depth: int) -> str:
