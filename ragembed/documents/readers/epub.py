@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
+from ragembed.documents.readers.html import decode_html, parse_page
 from ragembed.documents.readers.package import ZipPackage
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
@@ -50,7 +50,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     title = properties.get("title")
     builder = OutlineBuilder()
     for page in pages:
-        builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.lines))
+        builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.line_numbers or ()))
     yield with_properties(builder.paged(title), properties)
 
 
@@ -65,7 +65,7 @@ def _chapter_paths(package: _Elements, folder: str) -> list[str]:
     return list(dict.fromkeys(paths))  # a chapter belongs to the spine once; repeated, it could fill the memory
 
 
-def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
+def _under_chapter(page: ParsedDocument, book_title: str | None) -> Sequence[Block]:
     """Add the page title as a heading to a chapter without headings, unless it is the title of the book."""
     if any(block.kind == "heading" for block in page.blocks) or page.title in (None, book_title):
         return page.blocks

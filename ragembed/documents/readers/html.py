@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 
 from ragembed.documents.decoding import declared_text
-from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.model import BlockKind, ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.blobs import without_blobs
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder, scripts
@@ -84,17 +84,6 @@ SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
 
-@dataclass(frozen=True)
-class HtmlPage:
-    """The text of a page, the source line of each of its lines, its ``<title>``, and its ``<meta>`` properties."""
-
-    text: str
-    blocks: list[Block]
-    lines: list[int]
-    title: str | None
-    meta: dict[str, list[str]]
-
-
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a web page, with the source line of each text line. A template without text is source code."""
     text = decode_html(file.data)
@@ -102,9 +91,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
         yield from source.parse(file)
         return
-    document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
-    meta = {name: values[0] if len(values) == 1 else values for name, values in page.meta.items()}
-    yield with_properties(document, meta)
+    yield with_properties(replace(page, title=page_title(page), metadata={}), page.metadata)
 
 
 def decode_html(data: bytes) -> str:
@@ -114,7 +101,7 @@ def decode_html(data: bytes) -> str:
     return text_of(data) if text is None else without_blobs(text)
 
 
-def page_title(page: HtmlPage) -> str | None:
+def page_title(page: ParsedDocument) -> str | None:
     """Return the title of a page without the name of the site, which often stands beside the level-1 heading."""
     top = next((b.headings[0] for b in page.blocks if b.kind == "heading" and len(b.headings) == 1), None)
     if page.title is None:
@@ -128,8 +115,8 @@ def page_title(page: HtmlPage) -> str | None:
     return title
 
 
-def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> HtmlPage:
-    """Extract the text of a page without menus or quotes of mails, unless almost all text is in them."""
+def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> ParsedDocument:
+    """Return the text, ``<title>`` and ``<meta>`` of a page, without menus or quotes of mails if it has other text."""
     page = _run(text, menu_tags, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:
         whole = _run(text, None, keep_quotes=keep_quotes)
@@ -137,7 +124,7 @@ def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MEN
     return page if page.blocks or keep_quotes else parse_page(text)
 
 
-def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
+def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> ParsedDocument:
     tags = text.count("<")
     if tags > MOST_TAGS:
         raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
@@ -153,9 +140,8 @@ def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
         raise DocumentError(f"malformed HTML: {error}") from error
     parser.end_block()
     parser.end_asides()
-    builder = parser.content.builder
-    title = one_line("".join(parser.title)) or None
-    return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
+    meta = {name: values[0] if len(values) == 1 else values for name, values in parser.meta.items()}
+    return parser.content.builder.document(one_line("".join(parser.title)) or None, meta)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import binascii
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.errors import MessageError
 from email.header import decode_header
@@ -28,7 +28,7 @@ from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.html import decode_html, page_title, parse_page
 from ragembed.documents.readers.mail_text import (
     MOST_LINES,
-    MailText,
+    at_lines,
     check_lines,
     html_text,
     is_picture,
@@ -165,10 +165,9 @@ def parse_web_archive(file: RawFile) -> Iterator[ParsedDocument]:
     if not pages:
         raise DocumentError("has no HTML part: expected a web page that was saved as MHTML")
     for part in pages:
-        page, places = parse_page(part.text()), part.places()
+        page = at_lines(parse_page(part.text()), part.places())
         if page.blocks or part is pages[-1]:
-            lines = [places[min(line, len(places)) - 1] for line in page.lines]
-            yield ParsedDocument(page.text, page.blocks, page_title(page) or one_line(subject), line_numbers=lines)
+            yield replace(page, title=page_title(page) or one_line(subject), metadata={})
             return
 
 
@@ -357,12 +356,11 @@ def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
     ]
 
 
-def _mail_text(part: _MailPart, keep_quotes: bool) -> MailText:
+def _mail_text(part: _MailPart, keep_quotes: bool) -> ParsedDocument:
     """Return the text of a part. A line of the content that is several lines of the file has the place of the first."""
-    text, places = part.text(), part.places()
     is_html = part.content_type == "text/html"
-    found = html_text(text, keep_quotes=keep_quotes) if is_html else plain_text(text)
-    return found.at(lambda line: places[min(line, len(places)) - 1])
+    text = part.text()
+    return at_lines(html_text(text, keep_quotes=keep_quotes) if is_html else plain_text(text), part.places())
 
 
 def header_metadata(headers: bytes | Message) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _output_lines(value: object, key: str, places: list[int]) -> list[tuple[str,
     text, numbers = _joined(value, places)
     if key in HTML_KEYS:
         page = parse_page(text[:LONGEST_HTML])
-        text, numbers = page.text, [numbers[min(line, len(numbers)) - 1] for line in page.lines]
+        text, numbers = page.text, [numbers[min(line, len(numbers)) - 1] for line in page.line_numbers or ()]
     text = TERMINAL_CODE.sub("", text)
     lines: list[tuple[str, int]] = []
     room = LONGEST_OUTPUT

@@ -15,7 +15,7 @@ from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
-from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, is_stub, plain_text, text_of_mail
+from ragembed.documents.readers.mail_text import html_text, is_picture, is_stub, plain_text, text_of_mail
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -93,7 +93,7 @@ class _Storage:
             if not is_picture(member.name):
                 yield member
 
-    def _body(self, options: ReadOptions) -> MailText:
+    def _body(self, options: ReadOptions) -> ParsedDocument:
         """Return the text, else that of the HTML, else that of the RTF."""
         text, html = self._text(_BODY), self._html()
         if text.strip() and not is_stub(text, html):
