@@ -54,6 +54,7 @@ def blocks(document: ParsedDocument) -> list[str]:
         ("x = (\n" + "\n".join(f'    b"{part}"' for part in wrap(BLOB, 76)) + "\n)", None),
         ('["' + '\\n",\n "'.join(wrap(BLOB, 76)) + '"]', None),
         ("# " + "\n# ".join(wrap(BLOB, 72)), None),
+        (" " + "\n ".join(wrap(BLOB, 72)) + "\nTEL:555", " …" + "\n " * (len(BLOB) // 72) + "\nTEL:555"),
         ("\n".join(wrap(base64.b85encode(DATA).decode().replace("-", "m"), 80)), None),
     ],
 )

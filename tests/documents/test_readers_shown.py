@@ -51,6 +51,11 @@ LEVELS = (
     "</c:v></c:pt></c:lvl><c:lvl><c:pt idx='0'><c:v>2023</c:v></c:pt></c:lvl></c:multiLvlStrCache></c:cat>"
     f"{column('val', 'numCache', '1', '2')}</c:ser></c:chartSpace>"
 )
+LINKED = (
+    f"<c:chartSpace><c:title>{column('tx', 'strCache', 'From a cell')}</c:title><c:ser>"
+    f"{column('xVal', 'numCache', '1')}{column('yVal', 'numCache', '2')}{column('bubbleSize', 'numCache', '3')}"
+    "</c:ser></c:chartSpace>"
+)
 WATERFALL = (
     "<cx:chartSpace><cx:title><cx:v>Budget</cx:v></cx:title><cx:data><cx:strDim><cx:lvl><cx:pt idx='0'>Rent</cx:pt>"
     "</cx:lvl></cx:strDim><cx:numDim><cx:lvl formatCode='General'><cx:pt idx='0'>-5.0</cx:pt></cx:lvl></cx:numDim>"
@@ -60,6 +65,7 @@ GRAPHICS = [
     ("<dgm:relIds r:dm='diagramData'/>", {"diagramData": DIAGRAM}, TREE),
     ("<c:chart r:id='chart'/>", {"chart": CHART}, TABLE),
     ("<c:chart r:id='chart'/>", {"chart": LEVELS}, "2023 Q1 | 1\n2023 Q2 | 2"),
+    ("<c:chart r:id='chart'/>", {"chart": LINKED}, "From a cell\n1 | 2 | 3"),
     ("<cx:chart r:id='chartEx'/>", {"chartEx": WATERFALL}, "Budget\nRent | -5"),
 ]
 

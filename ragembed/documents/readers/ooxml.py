@@ -229,12 +229,14 @@ def _chart_lines(root: Element) -> Iterator[str]:
     """Yield the titles of a chart, and its values as a table with a column for each series."""
     for paragraph in root.iter("p"):
         yield one_line(text_of(paragraph))
-    for title in (*root.iter("cx-title"), *root.iter("cx-series")):
-        yield one_line(" ".join(value.text or "" for value in title.iter("cx-v")))
-    series = [
-        (_points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx")), _points(_child(one, "c-val", "c-yVal")))
-        for one in root.iter("c-ser")
-    ]
+    for title in (element for element in root.iter() if element.tag in ("c-title", "cx-title", "cx-series")):
+        yield one_line(" ".join(value.text or "" for value in title.iter() if value.tag in ("c-v", "cx-v")))
+    series = []
+    for one in root.iter("c-ser"):
+        labels, names = _points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx"))
+        series.append((labels, names, _points(_child(one, "c-val", "c-yVal"))))
+        if sizes := _points(_child(one, "c-bubbleSize")):
+            series.append((labels, {}, sizes))
     for labels, group in groupby(series, key=lambda one: one[0]):
         _, names, values = zip(*group, strict=True)
         yield from _table([labels, *values], [" ".join(name.values()) for name in names])
@@ -243,7 +245,7 @@ def _chart_lines(root: Element) -> Iterator[str]:
 
 
 def _table(columns: list[dict[int, str]], names: list[str]) -> Iterator[str]:
-    yield " | ".join(names)
+    yield " | ".join(names).rstrip(" |")
     for at in sorted({at for column in columns for at in column}):
         yield " | ".join(column.get(at, "") for column in (columns if columns[0] else columns[1:])).rstrip(" |")
 
