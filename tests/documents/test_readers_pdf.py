@@ -181,6 +181,30 @@ def test_characters_outside_the_first_plane_are_read(sign: str, text: str) -> No
     assert parsed(data).text == text.format(*[sign] * 3) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("(10) Tj /F 7 Tf 4 Ts (6) Tj /F 11 Tf 0 Ts ( m) Tj /F 7 Tf 4 Ts (-3) Tj", "10^6 m^-3"),
+        ("(1250.00) Tj /F 7 Tf 4 Ts (1) Tj /F 11 Tf 0 Ts ( CO) Tj /F 7 Tf -2 Ts (2) Tj", "1250.00^1 CO2"),
+        ("(L) Tj /F 8 Tf 3 Ts (A) Tj /F 11 Tf 0 Ts (TEX and S) Tj /F 8 Tf (MALL) Tj", "LATEX and SMALL"),
+    ],
+)
+def test_raised_and_lowered_characters_do_not_change_a_number(shown: str, text: str) -> None:
+    assert parsed(page_in_font(f"BT /F 11 Tf 72 720 Td {shown} ET", "/BaseFont /Helvetica")).text == f"{text}\n"
+
+
+def test_letters_written_to_the_left_are_read_in_their_order() -> None:
+    """PDFium turns round the letters of a file that has them in the order in which they are read."""
+    mapping = "begincmap 1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfrange <61> <7a> <05D0> endbfrange"
+    letters = "".join(f"1 0 0 1 {300 - 6.1 * at} 700 Tm ({letter}) Tj " for at, letter in enumerate("adbe"))
+    data = page_in_font(
+        f"BT /F 11 Tf {letters} ET",
+        "/BaseFont /Helvetica /ToUnicode 6 0 R",
+        stream(f"{mapping} endcmap".encode()),
+    )
+    assert parsed(data).text == "".join(chr(0x5D0 + ord(letter) - 97) for letter in "adbe") + "\n"
+
+
 GLYPHS = "/Encoding << /Type /Encoding /Differences [3 /g3 11 /g11 /g12 97 {}] >>".format(
     " ".join(f"/{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
 )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ragembed.documents.readers.formulas import scripts
 from ragembed.documents.readers.pdf_pages import GAP, IS_BOLD, IS_MONOSPACED, IS_UNMAPPED, STYLES
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
 
@@ -110,7 +111,7 @@ def make_line(segments: Iterable[Sequence[object]], page: int) -> PdfLine:
     """Return a line from the segments of :mod:`.pdf_pages`. A bullet or number joins the segment that follows it."""
     cells: list[PdfCell] = []
     for segment in segments:
-        cell = PdfCell(*segment)  # type: ignore[arg-type]
+        cell = PdfCell(scripts(str(segment[0])), *segment[1:])  # type: ignore[arg-type]
         if cells and BULLET.match(cells[-1].text) and len(cells) == 1:
             cells[-1] = joined(cells[-1], cell)
         else:

@@ -53,6 +53,11 @@ USUAL_SHARE, WORD_SHARE = 0.8, 0.6
 """Numbers of characters and letters from which a text is judged, and its least shares of usual ones and of words."""
 MOST_ANNOTATIONS, LONGEST_ANNOTATION = 2_000, 20_000
 PASSWORD_FIELD, HIDDEN = 1 << 13, 2
+RAISED, LOWERED, LEVEL = "\x0e", "\x0f", "\x10"
+"""Marks before raised or lowered text, and after it, as in :mod:`.formulas`."""
+FIRST_RIGHT_TO_LEFT = "\u0590"
+RIGHT_TO_LEFT = re.compile("[\u05d0-\u05ea\u0620-\u064a\u066e-\u06d3\ufb1d-\ufdcf\ufe70-\ufefc]")
+MIRRORED, NUMBER = str.maketrans("()[]{}<>«»", ")(][}{><»«"), re.compile(r"\d+(?:[.,]\d+)*")
 LINE_HYPHENS = (2, 0xFFFE)
 """PDFium's codes for a hyphen at the end of a line. No line break follows it."""
 BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
@@ -73,6 +78,7 @@ class Word:
     """A word: its characters, its box with ``top`` < ``bottom``, font size, style, and the direction of its line.
 
     The direction is the number of quarter turns to the left: 0 for text that is read to the right, 1 for upwards.
+    ``rightwards`` is positive if most letters of a right-to-left word are on the right of the letter before.
     """
 
     text: str
@@ -83,6 +89,7 @@ class Word:
     size: float
     style: int
     direction: int = 0
+    rightwards: int = 0
 
 
 def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterator[list[Word]]:
@@ -90,6 +97,7 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
     box = raw.FS_RECTF()
     line: list[Word] = []
     starts_word, skipped = True, False
+    base, script, left = (0.0, 0.0), "", 0.0
     for index in range(raw.FPDFText_CountChars(text_page)):
         character = _character(raw, text_page, index, fonts)
         if character and not character.isspace() and raw.FPDFText_GetLooseCharBox(text_page, index, box):
@@ -98,7 +106,14 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
                 starts_word |= max(box.left - line[-1].right, line[-1].left - box.right) > WORD_GAP * line[-1].size
             if starts_word:
                 line.append(Word("", box.left, top, box.right, bottom, *fonts.at(index)))
+                base, script = (top, bottom), ""
             word = line[-1]
+            if word.direction == 0 and (mark := _script(*base, top, bottom)) != script:
+                word.text = _marked(word.text, mark, character)
+                script = mark
+            if character >= FIRST_RIGHT_TO_LEFT and word.text and RIGHT_TO_LEFT.match(character):
+                word.rightwards += 1 if box.left > left else -1
+            left = box.left
             word.text += character.removesuffix("\n")
             word.left, word.right = min(word.left, box.left), max(word.right, box.right)
             word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
@@ -108,9 +123,35 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
             fonts.skipped += 1
         starts_word |= character.isspace()
         if character.endswith("\n"):
-            yield line
+            yield [_finished(word) for word in line]
             line, starts_word = [], True
-    yield line
+    yield [_finished(word) for word in line]
+
+
+def _script(above: float, below: float, top: float, bottom: float) -> str:
+    """Return the mark of a character that is raised or lowered, and smaller than the first one of its word."""
+    height = below - above
+    if not 0.45 * height < bottom - top < 0.85 * height:
+        return ""
+    return RAISED if below - bottom > 0.15 * height else LOWERED if top - above > 0.3 * height else ""
+
+
+def _marked(text: str, mark: str, character: str) -> str:
+    """Add a mark before a character. Letters between letters are those of a logo, and lose their mark."""
+    start = max(text.rfind(RAISED), text.rfind(LOWERED))
+    if not mark and character.isalpha() and text[start + 1 :].isalpha():
+        return text[:start] + text[start + 1 :]
+    return text + (mark or LEVEL)
+
+
+def _finished(word: Word) -> Word:
+    """End raised text, and turn round a right-to-left word that PDFium has read to the right, but not its numbers."""
+    if max(word.text.rfind(RAISED), word.text.rfind(LOWERED)) > word.text.rfind(LEVEL):
+        word.text += LEVEL
+    if word.rightwards > 0:
+        turned = word.text[::-1].translate(MIRRORED)
+        word.text = NUMBER.sub(lambda number: number[0][::-1], turned)
+    return word
 
 
 def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[list[Word]]:
