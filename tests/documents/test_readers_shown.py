@@ -352,6 +352,8 @@ BESIDE = [("Fruit", "Kilos", "", "Staff", "Shift"), ("Fig", "=3", "", "Ola", "Ni
         # Nobody can tell what these two texts are, so they get no names.
         ([("Name", "City"), ("Ola", "Oslo"), (), ("Ben", "Moss")], ["Name: Ola\nCity: Oslo", "Ben | Moss"]),
         (BESIDE, ["Fruit: Fig\nKilos: 3", "Fruit: Date\nKilos: 5", "Staff: Ola\nShift: Night"]),
+        ([("Part", "Stock", "", "Part", "Stock"), ("Bolt", "=5", "", "Nut", "=7")],
+         ["Part: Bolt\nStock: 5", "Part: Nut\nStock: 7"]),
         ([("Name", "Age", "", "City"), ("Ola", "=5", "", "Oslo")], ["Name: Ola\nAge: 5\nCity: Oslo"]),
         # Pairs of a name and its value.
         (MIXED, ["Project: Harbour wall\nManager: Ida Lund\nBudget: 120000"]),

@@ -188,7 +188,7 @@ def _regions(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
 
 
 def _beside(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
-    """Yield the tables that an empty column separates: they begin or end in different rows, or are pairs of cells."""
+    """Yield the tables that an empty column separates: of other rows, of pairs of cells, or with the same names."""
     used = sorted({column for row in rows for column in row.cells})
     gaps = [at for at in range(1, len(used)) if used[at] > used[at - 1] + 1]
     starts = [0, *gaps, len(used)]
@@ -197,7 +197,9 @@ def _beside(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
     extents = {(table[0].number, table[-1].number) for table in tables if any(len(row.cells) > 1 for row in table)}
     are_wide = all(len(side) > 1 for side in sides)
     are_pairs = all(len(side) == 2 and _is_key_value(table) for side, table in zip(sides, tables, strict=True))
-    if tables and are_wide and (len(extents) > 1 or are_pairs) and all(map(_has_keys, tables)):
+    heads = [set(table[0].cells.values()) for table in tables if table]
+    are_apart = len(extents) > 1 or are_pairs or any(above & below for above, below in pairwise(heads))
+    if tables and are_wide and are_apart and all(map(_has_keys, tables)):
         yield from tables
     else:
         yield rows
