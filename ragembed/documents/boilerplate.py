@@ -1,8 +1,7 @@
-"""Detect lines that many files repeat, such as licence headers, menus and footers, and remove them from texts.
+"""Detect lines that many files of a kind repeat, such as licence headers, menus and footers, and remove them.
 
-Only files of the same kind are compared. The file LICENSE therefore keeps its text, although every source file repeats
-parts of it. A line is represented by its key: a hash of its normalised text, combined with its length. Normalising
-removes case, repeated white space and the punctuation around the words. Only the keys of a file's lines are stored.
+Only the keys of a file's lines are stored: a hash of the text without case, repeated white space and the punctuation
+around the words, combined with its length.
 """
 
 from __future__ import annotations

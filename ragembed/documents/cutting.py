@@ -1,7 +1,6 @@
 """Cut a text at paragraphs, lines, sentences or tokens, and pack the pieces up to a token limit.
 
-All functions work on character offsets into one text and count tokens with :class:`TokenMap`, so each text is tokenised
-only once.
+All functions work on offsets into one text, which :class:`TokenMap` tokenises once.
 """
 
 from __future__ import annotations

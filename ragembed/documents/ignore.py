@@ -1,18 +1,8 @@
-"""Ignore rules from ``.gitignore`` files, ``.ragembedignore`` files and the globs of the command line.
+"""Ignore rules, with the semantics of git (``man gitignore``), in which the last matching pattern decides.
 
-The semantics are those of git (``man gitignore``). The last matching pattern decides. ``!`` re-includes a file. A rule
-in a deeper folder overrides one above it. Nothing below an excluded folder can be re-included, because the walk does
-not enter such a folder. The sources, from weakest to strongest:
-
-1. ``.git/info/exclude``
-2. the ``.gitignore`` files from the root of the repository down
-3. the ``.ragembedignore`` files from the root of the repository down
-4. ``--exclude``
-
-Every decision is a :class:`Rule` with its file, line and pattern.
-
-:mod:`pathspec` translates single patterns. It can combine patterns only for complete paths (``*`` followed by ``!*/``
-excludes every folder), so this module combines them itself.
+The sources, from weakest to strongest, are ``.git/info/exclude``, the ``.gitignore`` files from the root of the
+repository down, the ``.ragembedignore`` files, and ``--exclude``. :mod:`pathspec` translates single patterns; it can
+combine them only for complete paths (``*`` followed by ``!*/`` excludes every folder), so this module combines them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Normalise the texts that are searched and embedded. What you see, and the line numbers, stay those of the file.
-
-The searched text of a chunk and the query are normalised in the same way, so both spell a word alike. ASCII text does
-not change, except for words that are hyphenated at the end of a line.
-"""
+"""Normalise the texts that are searched and embedded, and queries. Of ASCII text, only divided words change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The location of documents: a local path, or a URL that fsspec reads, such as ``s3://bucket/docs``.
 
-:class:`RemotePath` implements the part of :class:`pathlib.Path` that is needed to read documents, so most code treats
-the two alike. It holds only the text of the URL, and makes no request before a method needs one.
+:class:`RemotePath` has the methods of :class:`pathlib.Path` that reading needs, and makes no request before one does.
 """
 
 from __future__ import annotations

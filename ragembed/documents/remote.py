@@ -1,9 +1,7 @@
-"""Access to URLs through fsspec: the status of a URL, the entries of a folder, the content of a file.
+"""Access to URLs through fsspec, which only this module imports.
 
-Only this module imports fsspec. The drivers of fsspec raise the exceptions of their own libraries. This module converts
-them to :class:`OSError` with a one-sentence ``strerror``. It raises :class:`FileNotFoundError` only if the server
-reports that nothing exists, because deleting missing files from a store must not confuse them with unreachable ones.
-The drivers take their settings and credentials from environment variables and ``~/.config/fsspec/``.
+The exceptions of its drivers become :class:`OSError`, and :class:`FileNotFoundError` only if the server reports that
+nothing exists, because deleting missing files from a store must not confuse them with unreachable ones.
 """
 
 from __future__ import annotations

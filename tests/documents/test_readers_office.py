@@ -15,17 +15,13 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, converted, package, read, rtf, spreadsheet
 from ragembed.documents.readers import structure as outlines
 from ragembed.errors import ConfigError, DocumentError
-from tests.documents.office_files import make_docx, make_xlsx, make_zip, paragraph, relations, row_of
+from tests.documents.office_files import make_docx, make_xlsx, make_zip, outline, paragraph, relations, row_of
 
 DATA = Path(__file__).parents[1] / "data" / "office"
 
 
 def documents(name: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
     return list(read(DATA / name, options or ReadOptions()))
-
-
-def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks]
 
 
 def texts(found: Sequence[ParsedDocument]) -> list[str]:

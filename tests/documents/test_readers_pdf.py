@@ -16,6 +16,7 @@ from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_running import without_running_lines
 from ragembed.errors import DocumentError
 from ragembed.version import install_command
+from tests.documents.office_files import outline
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
 Text = tuple[int, int, str]
@@ -30,10 +31,6 @@ def parsed(data: bytes | Path, warnings: list[str] | None = None) -> ParsedDocum
     assert document.page_numbers is not None
     assert len(document.page_numbers) == document.text.count("\n") + 1
     return document
-
-
-def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(b.kind, document.text[b.start : b.end], b.headings) for b in document.blocks]
 
 
 def texts(document: ParsedDocument, kind: str = "text") -> list[str]:

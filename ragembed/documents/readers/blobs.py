@@ -25,7 +25,8 @@ _ESCAPES = re.compile(r"\\x[\da-fA-F]{2}(?:\\x[\da-fA-F]{2}){32,}")
 _PART = re.compile(r"""([\s#*>(]*(?:[rbRB]{0,2}["'`])?)([!-~]*?)((?:\\n)?["'`][\s,;)+\\]*|[\s\\]*)""")
 """A line of data, between what quotes it in source code or JSON."""
 _BASE64 = re.compile(r"[A-Za-z\d+/_-]+")
-_LAST_BASE64 = re.compile(r"(?![A-Za-z]+\Z)[A-Za-z\d+/_-]+={0,2}")
+_LAST_BASE64 = re.compile(r"(?!(?:[A-Za-z][a-z]*|[A-Z]+)\Z)[A-Za-z\d+/_-]+={0,2}")
+"""The last line of data in base64: no word."""
 
 
 _WORDS = re.compile(

@@ -158,15 +158,11 @@ class _Aside:
 
     def __init__(self, above: TextBuilder, path: HeadingPath, is_note: bool) -> None:
         self.above, self.path = above, path
-        self._is_note, self._linked, self._other = is_note, 0, 0
+        self.is_note, self.linked, self.other = is_note, 0, 0
 
     def add(self, data: str, in_link: bool) -> None:
         size = len(data.strip())
-        self._linked, self._other = self._linked + size * in_link, self._other + size * (not in_link)
-
-    @property
-    def is_menu(self) -> bool:
-        return not self._is_note and self._linked > self._other
+        self.linked, self.other = self.linked + size * in_link, self.other + size * (not in_link)
 
 
 def _is_note(attributes: Attributes) -> bool:
@@ -325,7 +321,7 @@ class _HtmlParser(HTMLParser):
         self.end_block()
         aside, inner = self._asides.pop(), self.content.builder
         self.content.builder, self.content.path = aside.above, aside.path
-        if not aside.is_menu:
+        if aside.is_note or aside.linked <= aside.other:
             aside.above.add_blocks(inner.text, inner.blocks, inner.places)
 
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:

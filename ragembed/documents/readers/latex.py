@@ -1,8 +1,4 @@
-"""Read LaTeX and BibTeX as plain text: sections, paragraphs, lists, listings and tables; entries with their fields.
-
-Formulas keep their source. Macros without arguments are replaced once by their plain text. No other macro is executed,
-and no other file is read.
-"""
+"""Read LaTeX and BibTeX as plain text. Formulas keep their source, and only macros without arguments are replaced."""
 
 from __future__ import annotations
 

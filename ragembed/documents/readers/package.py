@@ -1,8 +1,7 @@
 """Zip packages with XML parts: the container of Office Open XML, OpenDocument and EPUB files.
 
-All sizes are checked while a part is unpacked, because the sizes that a package declares can be false. XML is parsed
-with the standard library: it never loads external resources, and parts with declarations, which could define entities,
-are refused.
+Sizes are checked while a part is unpacked, because those that a package declares can be false. The standard library
+parses the XML without external resources, and parts with declarations, which could define entities, are refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Read PDF files: text in reading order with headings, tables, code and page numbers.
-
-A process of its own extracts the text with PDFium, see :mod:`.pdf_pages`. This module sets its limits and recognises
-the text of scanned pages. :mod:`.pdf_layout` turns the extracted lines into blocks.
-"""
+"""Read PDF files: text in reading order with headings, tables, code and page numbers, and scanned pages by OCR."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Find the layout of PDF pages: reading order, headings, tables, code and paragraphs.
 
-The input is the lines of each page in the order of the file, with the boxes and fonts of their segments. Lengths are in
-points of 1/72 inch, from the upper left corner of the page.
+Lengths are in points of 1/72 inch, from the upper left corner of the page.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Extract the text of a PDF file with PDFium, as a program in a process of its own.
+"""Extract the text of a PDF file with PDFium, as a program that :mod:`.pdf` runs for each file, with limits.
 
-PDFium is native code: a hostile file can make it run forever, use all memory or crash. :mod:`.pdf` therefore runs this
-file as a script, with limits, one process per file. The script reads the PDF from standard input. It writes one line of
-JSON about the document, and two per page: properties, and lines. Pixels replace the lines if OCR shall read the page.
-
-The script imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
+A hostile file can make PDFium run forever, use all memory or crash. The script reads the PDF from standard input, and
+writes one line of JSON about the document, and two per page: properties, and lines, or the pixels of a page for OCR. It
+imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
 """
 
 from __future__ import annotations

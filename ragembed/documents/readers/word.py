@@ -1,8 +1,4 @@
-"""Read Word files (Office Open XML): docx.
-
-The XML is read directly, because libraries for this format leave out text boxes, content controls, notes and inserted
-text, and hold a multiple of the file in memory.
-"""
+"""Read Word files (Office Open XML): docx. Libraries for this format leave out text boxes, controls and notes."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class _Reading:
             raise _TooManyPartsError
 
     def _comment(self, text: str) -> None:
-        if self._depth:
+        if self._depth and isinstance(self.content, _Outline):  # in documents, it is a note of the author
             self.content.comment(text, self._parser.CurrentLineNumber)
 
     def _declare(self, name: str, is_parameter: bool, value: str | None, *_: object) -> None:
@@ -313,9 +313,6 @@ class _Article:
             self._text.add(text, line)
         else:
             add_to_listing(self._listing, text, line)
-
-    def comment(self, text: str, line: int) -> None:
-        """Ignore a comment: in documents, it is a note of the author."""
 
     def document(self) -> ParsedDocument:
         return self._text.document(self._title)
