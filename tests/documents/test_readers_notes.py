@@ -183,6 +183,7 @@ def test_pictures_have_only_the_text_that_they_show() -> None:
         ("if [[ -f x ]]; then", "if [[ -f x ]]; then"),
         ("x ^2 is 100%% of y", "x ^2 is 100%% of y"),
         ("a <b>bold</b> < c", "a <b>bold</b> < c"),
+        ("$\\sum_{i=1}^{n} \\frac{a}{b=2} x_{.5}$", "$\\sum_{i=1}^{n} \\frac{a}{b=2} x_{.5}$"),
     ],
 )
 def test_markup_of_markdown_that_nobody_sees_is_left_out(line: str, seen: str) -> None:

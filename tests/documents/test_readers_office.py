@@ -180,17 +180,28 @@ def test_word_text(body: str, expected: str) -> None:
 def test_word_styles_are_inherited_and_contents_are_left_out() -> None:
     styles = """<w:styles><w:style w:styleId="H"><w:name w:val="heading 2"/></w:style>
         <w:style w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H"/></w:style>
+        <w:style w:styleId="T"><w:name w:val="Title"/></w:style>
+        <w:style w:styleId="Date"><w:name w:val="Date"/><w:basedOn w:val="T"/></w:style>
         <w:style w:styleId="Loop"><w:name w:val="Loop"/><w:basedOn w:val="Loop"/></w:style>
         <w:style w:styleId="C"><w:name w:val="toc 1"/></w:style></w:styles>"""
     body = "".join(
         f'<w:p><w:pPr><w:pStyle w:val="{style}"/>{more}</w:pPr><w:r><w:t>{style}</w:t></w:r></w:p>'
-        for style, more in [("Own", ""), ("Loop", ""), ("C", ""), ("Text", '<w:outlineLvl w:val="2"/>')]
+        for style, more in [
+            ("T", ""),
+            ("Date", ""),
+            ("Own", ""),
+            ("Loop", ""),
+            ("C", ""),
+            ("Text", '<w:outlineLvl w:val="2"/>'),
+        ]
     )
     (document,) = parsed("a.docx", make_docx(body, styles=styles))
     assert outline(document) == [
-        ("heading", "Own", ("Own",)),
-        ("text", "Loop", ("Own",)),
-        ("heading", "Text", ("Own", "Text")),
+        ("heading", "T", ("T",)),
+        ("text", "Date", ("T",)),
+        ("heading", "Own", ("T", "Own")),
+        ("text", "Loop", ("T", "Own")),
+        ("heading", "Text", ("T", "Own", "Text")),
     ]
 
 

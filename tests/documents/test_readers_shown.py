@@ -245,7 +245,7 @@ def test_formulas_are_read_as_text(omml: str, mathml: str, expected: str) -> Non
         f"<article><p>so <mml:math>{mathml.replace('<', '<mml:').replace('<mml:/', '</mml:')}</mml:math></p></article>"
     )
     assert blocks("a.xml", article) == [f"so {expected}"]
-    framed = "<text:p>so <draw:frame><draw:object xlink:href='./Object 1'/></draw:frame></text:p>"
+    framed = "<text:p>so <draw:frame><draw:object xlink:href='./Object 1/'/></draw:frame></text:p>"
     named = mathml.replace("<", "<math:").replace("<math:/", "</math:")
     data = make_odf("text", framed, **{"Object 1": f"<math:math>{named}</math:math>"})
     assert [" ".join(text.split()) for text in blocks("a.odt", data)] == [f"so {expected}"]

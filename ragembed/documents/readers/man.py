@@ -43,6 +43,8 @@ GLYPHS = {
 MARKS = {":": "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", ",": "\u0327"}
 SIGNS = {**{sign: sign for sign in "-\\ '`._"}, "e": "\\", "~": " ", "0": " ", "t": "\t"}
 STRINGS = {"lq": "“", "rq": "”", "Tm": "™", "R": "®", "L": "“", "C+": "C++", "--": "–", "PI": "π", "q": '"', "Aq": "'"}
+ORDINAL = re.compile(r"\(?(?:\d{1,3}|[A-Za-z]|[ivx]+)[.)]")
+"""The number of an item of a list."""
 UNICODE = re.compile(r"u([0-9A-F]{4,6})(?:_([0-9A-F]{4,6}))?$")
 
 FONTS = frozenset(("B", "I", "SM", "SB", "R"))
@@ -211,6 +213,8 @@ class _Page:
         text = _unescaped(tag[0]).strip() if tag else ""
         if text in ("•", "*", "-", "o", "·", "–", "—", "+"):
             self._content.prefix = "- "
+        elif ORDINAL.fullmatch(text):
+            self._content.prefix = f"{text} "
         elif text:
             self._content.add_line(text, number + 1)
 
@@ -248,9 +252,15 @@ class _Page:
     def _table(self, number: int) -> int:
         """Add a table of the preprocessor tbl. Lines up to one that ends with a full stop describe its columns."""
         tab, stop = "\t", self._end_of(number, ".TE")
-        in_format, rows = True, []
+        in_format, rows, block = True, [], ""
         for at in range(number + 1, stop):
             line = self.lines[at]
+            if block and (match := REQUEST.match(line)):
+                line = _plain(match["rest"])
+            line = f"{block} {line}" if block else line
+            block = line if line.count("T{") > line.count("T}") else ""
+            if block:
+                continue
             if in_format:
                 if match := re.search(r"tab\s*\((.)\)", line):
                     tab = match[1]

@@ -29,7 +29,8 @@ _TEXT = r"""(?:"[^"<>]{0,99}"|'[^'<>]{0,99}'|[^\s<>"']{1,99})"""
 _NAME, _PAIR = r"[#.][\w:.-]+", rf"[\w:-]+={_VALUE}"
 _REST = rf"(?:[ \t]+(?:{_NAME}|{_PAIR}))*[ \t]*\}}"
 ATTRIBUTES = re.compile(
-    rf"(?<=[)\]`*_}}])\{{:?[ \t]*(?:{_NAME}|{_PAIR}){_REST}"  # of the link, picture or code before
+    rf"(?<=[)\]`])\{{:?[ \t]*(?:{_NAME}|{_PAIR}){_REST}"  # of the link, picture or code before
+    rf"|(?<=[*_}}])\{{:?[ \t]*[#.][^\W\d][\w:.-]*{_REST}"  # of the emphasis before; formulas have _{{i=1}}
     rf"|^[ \t]*\{{:?[ \t]*(?:toc|{_NAME}|{_PAIR}){_REST}[ \t]*$"  # of the block above
     rf"|[ \t]{{0,9}}\{{:?[ \t]*{_NAME}{_REST}(?=[ \t]*(?:#*[ \t]*$|\|))"  # of the heading, paragraph or cell
 )

@@ -180,7 +180,8 @@ def _asciidoc_heading(lines: list[str], number: int) -> Heading | None:
     above = lines[number - 1].strip() if number else ""
     underline = ADOC_UNDERLINE.match(below)
     is_title = underline and len(line) <= LONGEST_UNDERLINED and any(map(str.isalnum, line)) and not line[0].isspace()
-    if underline and is_title and abs(len(line) - len(below)) <= 2 and (not above or ADOC_LEAD.match(above)):
+    stands_alone = (not above or ADOC_LEAD.match(above)) and not ADOC_LEAD.match(line)
+    if underline and is_title and abs(len(line) - len(below)) <= 2 and stands_alone:
         return ADOC_LEVELS.index(underline["mark"]) + 1, line, number + 2
     return None
 

@@ -222,7 +222,7 @@ class _OpenDocument:
         """Yield the roots of the formulas and charts in a shape."""
         for child in shape:
             if child.tag == "object":
-                part = f"{attribute(child, 'href').removeprefix('./')}/{CONTENT}"
+                part = f"{attribute(child, 'href').removeprefix('./').rstrip('/')}/{CONTENT}"
                 yield from self._optional(part)
                 yield from child.iterfind("math-math")
 

@@ -44,31 +44,31 @@ XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
     ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
 )  # fmt: skip
-MAN = Reader("man", 1, (".man", ".mdoc"), _in("man"))
+MAN = Reader("man", 2, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
 MAIL = Reader("mail", 2, (".eml",), _in("mail"), contains_files=True)
 READERS = (
-    Reader("markdown", 2, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
+    Reader("markdown", 3, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
     Reader("rst", 2, (".rst", ".rest"), _in("markup", "parse_rst")),
     Reader("html", 3, (".html", ".htm", ".xhtml"), _in("html")),
     Reader("csv", 3, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
     Reader("pdf", 4, (".pdf",), _in("pdf")),
-    Reader("docx", 5, (".docx", ".docm"), _in("word", "parse_docx")),
-    Reader("pptx", 4, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
-    Reader("xlsx", 4, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
-    Reader("xls", 4, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
+    Reader("docx", 6, (".docx", ".docm"), _in("word", "parse_docx")),
+    Reader("pptx", 5, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
+    Reader("xlsx", 5, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
+    Reader("xls", 5, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
     Reader("doc", 3, (".doc",), _in("converted", "parse_doc")),
     Reader("ppt", 3, (".ppt",), _in("converted", "parse_ppt")),
-    Reader("rtf", 3, (".rtf",), _in("rtf")),
-    Reader("odt", 3, (".odt", ".ott"), _in("opendocument", "parse_odt")),
-    Reader("odp", 3, (".odp", ".otp"), _in("opendocument", "parse_odp")),
-    Reader("ods", 4, (".ods", ".ots"), _in("opendocument", "parse_ods")),
+    Reader("rtf", 4, (".rtf",), _in("rtf")),
+    Reader("odt", 4, (".odt", ".ott"), _in("opendocument", "parse_odt")),
+    Reader("odp", 4, (".odp", ".otp"), _in("opendocument", "parse_odp")),
+    Reader("ods", 5, (".ods", ".ots"), _in("opendocument", "parse_ods")),
     Reader("epub", 3, (".epub",), _in("epub")),
-    Reader("xml", 2, XML_SUFFIXES, _in("xml")),
+    Reader("xml", 3, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
     Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
     Reader(
@@ -76,8 +76,8 @@ READERS = (
     ),
     DOCKERFILE,
     Reader("org", 3, (".org",), _in("markup", "parse_org")),
-    Reader("asciidoc", 2, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
-    Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
+    Reader("asciidoc", 3, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
+    Reader("latex", 2, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
     Reader("bibtex", 1, (".bib",), _in("latex", "parse_bibtex")),
     Reader("subtitles", 1, (".srt", ".vtt"), _in("timed", "parse_subtitles")),

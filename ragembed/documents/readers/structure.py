@@ -321,7 +321,7 @@ class OutlineBuilder(TextBuilder):
             self.end_table()
             self._add(text.strip(), "heading", self.headings.enter(level, title))
             if level == 0:
-                self.title = title
+                self.title = self.title or title
             self._add_notes(self._take_notes())
 
     def add_paragraph(self, text: str, kind: BlockKind = "text") -> None:

@@ -267,7 +267,7 @@ def _word_styles(root: Element) -> dict[str, _WordStyle]:
 def _own_style(element: Element, base: _WordStyle) -> _WordStyle:
     name = value_of(element, "name")
     heading = HEADING_STYLE.match(name)
-    level = int(heading[1]) if heading else 0 if name == "Title" else base.level
+    level = int(heading[1]) if heading else 0 if name == "Title" else base.level or None
     style = replace(base, name=name, level=level, chain=(attribute(element, "styleId"), *base.chain))
     characters = element.find("rPr")
     if characters is not None and characters.find("vanish") is not None:
