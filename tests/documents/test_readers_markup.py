@@ -72,7 +72,7 @@ H<db:subscript>2</db:subscript>O<db:footnote>
     [
         ('<TEI><text><p>10<hi rend="superscript">6</hi> m<note><p>A note.</p></note> high</p></text></TEI>',
          [("text", "10^6 m (A note.) high")]),
-        ("<sec><list><list-item><label>a)</label><p>one</p></list-item></list><code>x\n y</code></sec>",
+        ("<article><list><list-item><label>a)</label><p>one</p></list-item></list><code>x\n y</code></article>",
          [("text", "a) one"), ("code", "x\n y")]),
     ],
 )  # fmt: skip
