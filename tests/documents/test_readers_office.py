@@ -437,6 +437,24 @@ def test_doc_with_another_content_needs_no_converter(monkeypatch: pytest.MonkeyP
         assert outline(document) == HANDBOOK
     with pytest.raises(DocumentError, match="corrupt doc file"):
         parsed("a.doc", b"no document")
+    page = b"<html><title>Gate</title><h1>Gate</h1></html>"
+    archive = (
+        b"Subject: x\r\nContent-Type: multipart/related;\r\n boundary=b\r\n\r\n--b\r\nContent-Type: text/html\r\n\r\n"
+    )
+    for data in (page, archive + page):
+        assert texts(parsed("a.doc", data)) == ["Gate"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("\ufeff<html><table><tr><th>Boat<th>Port<tr><td>Fru<td>Moss</table></html>", "Boat | Port\nFru | Moss"),
+        ("<?xml version='1.0'?><Workbook><Data>Fru</Data></Workbook>", "Data: Fru"),
+        ("Boat\tPort\nFru\tMoss\n", "Boat: Fru\nPort: Moss"),
+    ],
+)
+def test_exports_named_xls_are_read_as_what_they_are(data: str, expected: str) -> None:
+    assert texts(parsed("a.xls", data.encode())) == [expected]
 
 
 def test_wide_sheet_with_short_rows_takes_linear_time() -> None:

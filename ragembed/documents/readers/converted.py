@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import rtf, slides, word
+from ragembed.documents.readers import mail, rtf, slides, word, xml
+from ragembed.documents.readers.excel import WHITE
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
@@ -29,6 +31,9 @@ CONVERTERS = {
 }
 """For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
 TEXT_OPTIONS = {"antiword": "-w 0 -m UTF-8.txt", "catdoc": "-d utf-8 -w", "catppt": "-d utf-8"}
+WEB_ARCHIVE = re.compile(
+    rb"(?:[\w-]+: [^\n]*\n(?:[ \t][^\n]*\n)*){0,20}content-type:\s*multipart/related", re.IGNORECASE
+)
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
@@ -59,11 +64,15 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with the first of ``CONVERTERS`` that is installed; docx and RTF may have this name, too."""
+    """Read a Word file with the first of ``CONVERTERS``; docx files, RTF and web pages may have this name, too."""
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):
         yield from word.parse_docx(file)
+    elif WEB_ARCHIVE.match(file.data):
+        yield from mail.parse_web_archive(file)
+    elif file.data.lstrip(WHITE)[:1] == b"<":
+        yield from xml.parse(file)
     else:
         yield from _convert("doc", file)
 

@@ -12,7 +12,9 @@ from itertools import chain, islice, product
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import xml
 from ragembed.documents.readers.ooxml import (
     NAMESPACES,
     frame_text,
@@ -38,12 +40,15 @@ from ragembed.documents.readers.spreadsheet import (
     shown_number,
 )
 from ragembed.documents.readers.structure import LONGEST_TEXT, OLE_MAGIC, LimitExceededError
+from ragembed.documents.readers.table import parse_delimited
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
 DIGITS = "0123456789"
 RANGE = re.compile(r"([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)")
 ZIP_MAGIC = b"PK\x03\x04"
+WHITE = b"\xef\xbb\xbf \t\r\n"
+"""What can be in front of the first tag of a web page."""
 XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError, TypeError, ValueError)
 """Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
 
@@ -56,9 +61,11 @@ def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read the sheets of an xls file, or of an xlsx file with that name. Raises like :func:`parse_xlsx`."""
+    """Read the sheets of an xls file, or an xlsx file, a web page, XML or a text table with that name."""
     if file.data.startswith(ZIP_MAGIC):
         yield from parse_xlsx(file)
+    elif not is_binary(file.data) and file.data.strip():
+        yield from (xml.parse if file.data.lstrip(WHITE)[:1] == b"<" else parse_delimited)(file)
     else:
         yield from sheet_documents(rows_of_sheets(_xls_sheets(file.data), file.options), file.options)
 

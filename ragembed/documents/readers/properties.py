@@ -38,8 +38,9 @@ CORE = {
 }
 """Elements of Dublin Core, Office Open XML and OpenDocument, with the names of their properties."""
 OF_PROGRAMS = re.compile(
-    r"generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown|\(?(?:anonymous|unspecified)\)?",
-    re.I,
+    r"generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|html-to-docx|unknown|un-named|"
+    r"\(?(?:anonymous|unspecified)\)?",
+    re.IGNORECASE,
 )
 """Authors and descriptions that libraries write."""
 KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
