@@ -277,6 +277,9 @@ COLUMNS = (
     Korn der Bauern aus          und \xfcber den Lohn der
     den drei D\xf6rfern bis         Knechte, das heute im
     zum Jahr des Brandes.        Museum liegt.""",
+    """The mill stood at the brook and ground    The miller kept a book about all loads
+    the corn of the farmers from the three    and about the wages of his men which is
+    villages.                                 kept.""",
     """The old canal       Boats were drawn     Today it is used
     was dug by hand     by horses along      by walkers and
     in nine years       the towpath until    anglers, and the

@@ -46,7 +46,7 @@ SMALLER = 0.85
 HEADING_LETTERS = 150
 HEADING_LINES = 3
 
-LEAST_SHORT_LINES = 4
+LEAST_SHORT_LINES = 3
 """Number of lines from which columns of short lines are columns of text and no table."""
 FULL_SHARE = 0.25
 """Share of the lines of full columns that begin in lower case, so that the columns are no table."""
@@ -138,8 +138,9 @@ def joined(one: PdfCell, other: PdfCell) -> PdfCell:
 def in_reading_order(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page in reading order, which is mostly that of the file, with the cells of a row joined."""
     rows = _rows(lines)
-    while (gutter := _gutter(rows)) is not None:
-        rows = _columns(rows, gutter)
+    while (found := _gutter(rows)) is not None:
+        gutter, first, stop = found
+        rows = [*rows[:first], *_columns(rows[first:stop], gutter), *rows[stop:]]
     jumps = sum(below.bottom < above.top and _overlap(above, below) for above, below in pairwise(rows))
     return _cut(rows) if jumps > max(2, len(rows) // 5) else rows
 
@@ -174,23 +175,67 @@ def _rows(lines: Sequence[PdfLine]) -> list[PdfLine]:
     return rows
 
 
-def _gutter(rows: Sequence[PdfLine]) -> float | None:
-    """Return the middle between the first two columns of text whose lines alternate, or None."""
+def _gutter(rows: Sequence[PdfLine]) -> tuple[float, int, int] | None:
+    """Return the middle between the first two columns of text whose lines alternate, and the rows with them."""
     counts = Counter(len(row.cells) for row in rows if len(row.cells) > 1)
     if not counts:
         return None
     width = max(row.right for row in rows) - min(row.left for row in rows)
     (count, _), *_ = counts.most_common(1)
-    lines = [sorted(row.cells, key=lambda cell: cell.left) for row in rows if len(row.cells) == count]
-    texts = [cells for cells in lines if all(_gaps(cell.text) > 1 for cell in cells)]
     least = 0.6 / count * width
-    wide = [cells for cells in texts if all(c.right - c.left > least and _gaps(c.text) > 2 for c in cells)]
+    wide = [
+        cells
+        for row in rows
+        if len(cells := _from_left(row)) == count and all(c.right - c.left > least and _gaps(c.text) > 2 for c in cells)
+    ]
     if len(wide) >= max(5, len(rows) // 3):
-        texts = wide
-    elif len(texts) < LEAST_SHORT_LINES or not _flow([*zip(*texts, strict=True)]):
+        gutter = _middle(wide)
+        return None if gutter is None else (gutter, 0, len(rows))
+    run = max(_runs(rows, count), key=len)
+    lines = [_from_left(rows[at]) for at in run]
+    phrases = sum(all(_gaps(cell.text) > 1 for cell in cells) for cells in lines)
+    first, stop = run[0], run[-1] + 1
+    beside = [row for row in (*rows[max(0, first - 1) : first], *rows[stop : stop + 1]) if len(row.cells) > count]
+    is_text = len(run) >= LEAST_SHORT_LINES and 3 * phrases >= 2 * len(run) and not beside
+    gutter = _middle(lines) if is_text and _flow([*zip(*lines, strict=True)]) else None
+    if gutter is None:
         return None
-    left, right = max(cells[0].right for cells in texts), min(cells[1].left for cells in texts)
+    last = [lines[-1][0].text, lines[-1][-1].text]
+    for row in rows[stop:]:
+        side = row.left > gutter
+        if len(row.cells) > 1 or _spans(row, gutter) or last[side].endswith(SENTENCE_END):
+            break
+        last[side] = row.text
+        stop += 1
+    return gutter, first, stop
+
+
+def _runs(rows: Sequence[PdfLine], count: int) -> list[list[int]]:
+    """Return the numbers of successive rows with ``count`` cells whose second columns begin below each other."""
+    runs: list[list[int]] = []
+    left = 0.0
+    for at, row in enumerate(rows):
+        if len(row.cells) == count:
+            above, left = left, _from_left(row)[1].left
+            if runs and runs[-1][-1] == at - 1 and abs(left - above) < 2 * row.size:
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+    return runs
+
+
+def _from_left(row: PdfLine) -> list[PdfCell]:
+    return sorted(row.cells, key=lambda cell: cell.left)
+
+
+def _middle(lines: Sequence[Sequence[PdfCell]]) -> float | None:
+    """Return the middle between the first two cells of all lines, or None if they overlap."""
+    left, right = max(cells[0].right for cells in lines), min(cells[1].left for cells in lines)
     return (left + right) / 2 if left < right else None
+
+
+def _spans(row: PdfLine, gutter: float) -> bool:
+    return any(cell.left < gutter < cell.right for cell in row.cells)
 
 
 def _gaps(text: str) -> int:
@@ -213,13 +258,15 @@ def _flow(columns: Sequence[Sequence[PdfCell]]) -> bool:
         has_case = any(letter.islower() for cell in cells for letter in cell.text)
         goes_on = sum(cell.text[0].islower() for _, cell in inner) / (len(cells) - 1)
         shares.append(goes_on if has_case else FULL_SHARE)
+    if len(columns[0]) == LEAST_SHORT_LINES:
+        return is_full and min(shares) >= 0.5
     return min(shares) >= 0.5 or (is_full and sum(shares) >= FULL_SHARE * len(shares))
 
 
 def _first_word(cell: PdfCell) -> float:
-    """Return the width of the first word, with a space, or of a character if there are no spaces."""
-    word, space, _ = cell.text.partition(" ")
-    return (cell.right - cell.left) / len(cell.text) * (len(word) + 1 if space else 1)
+    """Return the width of the first word with a space, or of a character in Chinese and Japanese."""
+    letters = 1 if cell.text[0] > FIRST_EAST_ASIAN else len(cell.text.partition(" ")[0]) + 1
+    return (cell.right - cell.left) / len(cell.text) * letters
 
 
 def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
@@ -231,7 +278,7 @@ def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
         if row.top - lowest > 2 * row.size:  # the text below the columns
             ordered += sides[rtl] + sides[not rtl]
             sides = [], []
-        if any(cell.left < gutter < cell.right for cell in row.cells):
+        if _spans(row, gutter):
             ordered += sides[rtl] + sides[not rtl] + [row]
             sides = [], []
             continue
