@@ -233,8 +233,8 @@ def _chart_lines(root: Element) -> Iterator[str]:
         yield one_line(" ".join(value.text or "" for value in title.iter() if value.tag in ("c-v", "cx-v")))
     series = []
     for one in root.iter("c-ser"):
-        labels, names = _points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx"))
-        series.append((labels, names, _points(_child(one, "c-val", "c-yVal"))))
+        labels, name = _points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx"))
+        series.append((labels, name, _points(_child(one, "c-val", "c-yVal"))))
         if sizes := _points(_child(one, "c-bubbleSize")):
             series.append((labels, {}, sizes))
     for labels, group in groupby(series, key=lambda one: one[0]):
