@@ -101,7 +101,8 @@ def _clean_org(links: dict[str, None], lines: list[str], number: int) -> None:
 
     line = lines[number]
     keyword = ORG_KEYWORD.match(line)
-    if ORG_COMMENT.match(line) or (keyword and ORG_SETTINGS.fullmatch(keyword["key"].lower())):
+    key = keyword["key"].lower() if keyword else ""
+    if ORG_COMMENT.match(line) or (ORG_SETTINGS.fullmatch(key) and key not in ("html", "latex")):
         lines[number] = ""
     elif line.strip().lower() == "#+begin_comment":
         _empty(lines, number, _closing(lines, number, "#+end_comment", ORG_HEADING))
