@@ -252,15 +252,17 @@ class _Page:
     def _table(self, number: int) -> int:
         """Add a table of the preprocessor tbl. Lines up to one that ends with a full stop describe its columns."""
         tab, stop = "\t", self._end_of(number, ".TE")
-        in_format, rows, block = True, [], ""
+        in_format, rows, depth = True, [], 0
+        block: list[str] = []
         for at in range(number + 1, stop):
             line = self.lines[at]
             if block and (match := REQUEST.match(line)):
                 line = _plain(match["rest"])
-            line = f"{block} {line}" if block else line
-            block = line if line.count("T{") > line.count("T}") else ""
-            if block:
+            block.append(line)
+            depth += line.count("T{") - line.count("T}")
+            if depth > 0:
                 continue
+            line, block, depth = " ".join(block), [], 0
             if in_format:
                 if match := re.search(r"tab\s*\((.)\)", line):
                     tab = match[1]
@@ -272,6 +274,7 @@ class _Page:
                 rows.append((" | ".join(cells).strip(" |"), at + 1))
             elif (match := REQUEST.match(line)) and match["name"] in FONTS | ALTERNATING:
                 rows.append((_plain(match["rest"]), at + 1))
+        rows += [(_unescaped(line), stop) for line in block if line.strip("T{} ")]  # of a text without an end
         self._content.add_listing(rows, "table")
         return stop
 

@@ -51,6 +51,8 @@ LEAST_SHORT_LINES = 3
 FULL_SHARE = 0.25
 """Share of the lines of full columns that begin in lower case, so that the columns are no table."""
 FIRST_EAST_ASIAN = "\u2e80"
+MOST_COLUMNS = 10
+"""Number of times that a page is divided into two columns, because each takes linear time."""
 MOST_MATCHES = 20
 MOST_CUT = 1000
 """Pages with more lines are ordered from top to bottom only, because cutting takes quadratic time."""
@@ -138,7 +140,10 @@ def joined(one: PdfCell, other: PdfCell) -> PdfCell:
 def in_reading_order(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page in reading order, which is mostly that of the file, with the cells of a row joined."""
     rows = _rows(lines)
-    while (found := _gutter(rows)) is not None:
+    for _ in range(MOST_COLUMNS):
+        found = _gutter(rows)
+        if found is None:
+            break
         gutter, first, stop = found
         rows = [*rows[:first], *_columns(rows[first:stop], gutter), *rows[stop:]]
     jumps = sum(below.bottom < above.top and _overlap(above, below) for above, below in pairwise(rows))

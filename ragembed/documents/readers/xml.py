@@ -300,7 +300,7 @@ class _Article:
         elif name == "footnote":
             self._footnotes -= 1
             words = self._text.words
-            start = max((at for at, word in enumerate(words) if word == " ("), default=len(words))
+            start = next((at for at in reversed(range(len(words))) if words[at] == " ("), len(words))
             words[start:] = [f" ({one_line(''.join(words[start + 1 :]))})"] if start < len(words) else []
         elif name == "label" and self._open[-2] in (*ITEMS, "fn"):
             self._text.prefix = f"{indent(self._items - 1)}{self._text.take_words()} "
