@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.output import counted, lines_of, print_record, say
+from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.searched import namer, open_searched, place_in_store, say_left_out
 from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
-from ragembed.documents.readers.registry import location_of, member_of
+from ragembed.documents.readers.registry import member_of, places_in
 from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart, WhyNot
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
@@ -263,9 +263,7 @@ def _rank_line(standing: FileRank, count: int) -> str:
 def _lines(record: ChunkRecord) -> str:
     chunk = record.chunk
     places = [member_of(record.source, chunk.metadata)]
-    if chunk.start_line is not None and chunk.end_line is not None:
-        places.append(lines_of(chunk.start_line, chunk.end_line))
-    elif chunk.page is not None:
-        places.append(location_of("", None, None, chunk.page, chunk.end_page).removeprefix(", "))
+    name = places[0] or record.source or ""
+    places.append(places_in(name, chunk.start_line, chunk.end_line, chunk.page, chunk.end_page))
     shown = ", ".join(printable_line(place) for place in places if place)
     return f" (best chunk: {shown})" if shown else ""

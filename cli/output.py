@@ -75,11 +75,6 @@ def link(text: str, shown: str) -> str:
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 
-def lines_of(start: int, end: int) -> str:
-    """Return ``line 3`` or ``lines 3-7``."""
-    return f"line {start}" if start == end else f"lines {start}-{end}"
-
-
 def say(text: str, *, err: bool = False) -> None:
     """Print ``text`` as one line without control characters."""
     click.echo(printable_line(text), err=err)

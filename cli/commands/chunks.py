@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, require_no, settings
-from ragembed.cli.output import counted, lines_of, print_records, say, shown_path
+from ragembed.cli.output import counted, print_records, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.cli.searched import namer, open_searched, place_in_store, searched_options
@@ -22,7 +22,7 @@ from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, is_url, place_of
 from ragembed.documents.readers import only_document_errors, read
-from ragembed.documents.readers.registry import location_of, member_of
+from ragembed.documents.readers.registry import member_of, places_in
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DocumentError, StoreNotFoundError
 from ragembed.indexes import ChunkRecord, Collection, IndexingOptions, Store
@@ -31,7 +31,9 @@ from ragembed.printable import printable, printable_line
 
 _READING = ("text_columns", "title_column", "chunk_tokens", "overlap")
 _FILE = PlacePath(exists=True, dir_okay=False)
-_POSITION = re.compile(r"(.+?)(?::(\d+)(?:-(\d+))?|, page (\d+))?", re.DOTALL)
+_POSITION = re.compile(
+    r"(.+?)(?:(?::|, rows? )(?P<line>\d+)(?:-(?P<end>\d+))?|, (?:page|slide)s? (?P<page>\d+)(?:-\d+)?)?", re.DOTALL
+)
 
 
 @click.command(name="chunks")
@@ -85,7 +87,7 @@ def command(
             say(f"note: {path}: {state} since it was indexed", err=True)
     if not print_records(about, "chunks", output):
         for entry in entries:
-            _print_chunk(entry)
+            _print_chunk(entry, about["path"])
 
 
 def _split(file: Place, store: Path, model: str | None, reading_options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -134,7 +136,7 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
         start, end = int(first), int(last or first)
         chosen = [(chunk.start_line or end + 1) <= end and (chunk.end_line or 0) >= start for chunk in chunks]
     else:
-        chosen = [page is None or chunk.page == int(page) for chunk in chunks]
+        chosen = [page is None or (chunk.page or 0) <= int(page) <= (chunk.end_page or 0) for chunk in chunks]
     if not any(chosen):
         lines = max((chunk.end_line or 0 for chunk in chunks), default=0)
         most = f"lines up to {lines}" if lines else f"pages up to {max(chunk.page or 0 for chunk in chunks)}"
@@ -157,10 +159,10 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
     }
 
 
-def _print_chunk(entry: dict[str, Any]) -> None:
-    place = location_of("", None, None, entry["page"], entry.get("end_page")).removeprefix(", ") or "no lines"
-    if entry["start_line"] is not None:
-        place = lines_of(entry["start_line"], entry["end_line"])
+def _print_chunk(entry: dict[str, Any], path: str | None) -> None:
+    name = entry.get("member", path or "")
+    end_page = entry.get("end_page")
+    place = places_in(name, entry["start_line"], entry["end_line"], entry["page"], end_page) or "no lines"
     if "member" in entry:
         place = f"{printable_line(entry['member'])}, {place}"
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"

@@ -356,7 +356,7 @@ class _Packer:
             return (), True
         if hashlib.sha256(data).hexdigest() != indexed.sha256:
             return (), True
-        return decode(data).text.split("\n"), False
+        return decode(data).split("\n"), False
 
     def _span(self, file: _File, stored: _Stored) -> tuple[int, int] | None:
         """Return the lines of a chunk if its text is that of the lines, or of parts of them beside other chunks."""

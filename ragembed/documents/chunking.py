@@ -1,12 +1,8 @@
 """Split a document into the chunks that are embedded: by sections first, then by size.
 
-Sections that are too short to be useful alone are merged with their neighbours under the same parent. Sections that
-are too long are cut by :mod:`~ragembed.documents.cutting`. Every chunk is a slice of the document's text. Its embedded
-text, including title and heading path, never has more than ``max_tokens`` tokens.
-
-If the document has ``line_numbers``, a chunk ends on the line before the text that follows it. If a blank line follows,
-the chunk ends on the line number of that blank line, because readers set it to the line where the text above ends. An
-empty ``page_numbers`` means that the format has neither lines nor pages.
+Short sections are merged with their neighbours under the same parent, and :mod:`.cutting` cuts long ones. Every chunk
+is a slice of the document's text, and its embedded text never has more than ``max_tokens`` tokens. A chunk ends on the
+line before the text that follows it, or on that of a blank line, which readers set to where the text above ends.
 """
 
 from __future__ import annotations
@@ -72,21 +68,14 @@ class ChunkingConfig:
 
 
 class Chunker:
-    """Splits documents into chunks, measured in the tokens of one model.
-
-    ``offsets`` returns the character spans of the tokens of each text, without special tokens, like
-    ``Encoding.offsets`` of the tokenizers package.
-    """
+    """Splits documents into chunks, measured in tokens, whose spans ``offsets`` returns for each text."""
 
     def __init__(self, config: ChunkingConfig, offsets: Offsets) -> None:
         self.config = config
         self.offsets = offsets
 
     def split(self, document: ParsedDocument) -> list[Chunk]:
-        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document.
-
-        Titles and headings are normalised. The text is not, but the limits apply to its normalised form.
-        """
+        """Split ``document`` into chunks, in text order, which cover all its blocks."""
         if not document.blocks:
             return []
         return _Split(self.config, self.offsets, _with_usual_headings(document)).chunks()

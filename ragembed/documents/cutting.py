@@ -1,7 +1,6 @@
 """Cut a text at paragraphs, lines, sentences or tokens, and pack the pieces up to a token limit.
 
-All functions work on character offsets into one text and count tokens with :class:`TokenMap`, so each text is tokenised
-only once.
+All functions work on offsets into one text, which :class:`TokenMap` tokenises once.
 """
 
 from __future__ import annotations
@@ -172,10 +171,7 @@ def rebalance(tokens: TokenMap, groups: list[list[Atom]], limit: int) -> list[li
 
 
 def overlap_start(text: str, tokens: TokenMap, last: Atom, start: int, limit: int) -> int:
-    """Return the start of the last whole sentences or lines of ``text[start:last.end]`` that fit in ``limit`` tokens.
-
-    Return ``last.end`` if not even one fits.
-    """
+    """Return the start of the last sentences or lines before ``last.end`` that fit in ``limit`` tokens."""
     earliest = tokens.earliest(start, last.end, limit) if limit > 0 else last.end
     breaks = (LINE_BREAK,) if last.kind in ("code", "table") else (LINE_BREAK, SENTENCE_BREAK)
     search_from = max(start, earliest - LONGEST_TOKEN)
@@ -187,10 +183,7 @@ def overlap_start(text: str, tokens: TokenMap, last: Atom, start: int, limit: in
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the range without blank lines at its ends, and without blanks before a start inside a line.
-
-    Return None if the range is blank.
-    """
+    """Return the range without blank lines at its ends, or blanks before a start inside a line; None if it is blank."""
     first = NON_BLANK.search(text, start, end)
     if first is None:
         return None
@@ -235,10 +228,7 @@ def _break_atom(text: str, tokens: TokenMap, atom: Atom, room: int) -> list[Atom
 
 
 def _token_cut(text: str, tokens: TokenMap, atom: Atom, room: int) -> int:
-    """Return the start of the last line, else word, else token within ``room`` tokens.
-
-    Lines and words are considered only in the second half of the range.
-    """
+    """Return the start of the last line or word in the second half of ``room`` tokens, else of the last token."""
     furthest = min(max(tokens.furthest(atom.start, atom.end, room), atom.start + 1), atom.end - 1)
     half = (atom.start + furthest) // 2
     line = text.rfind("\n", half, furthest)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ragembed.documents.legacy_encodings import most_likely
@@ -33,8 +32,6 @@ _WIDER_IN_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 _NOT_FOR_TEXTS = frozenset({"idna", "mbcs", "oem", "punycode", "raw_unicode_escape", "undefined", "unicode_escape"})
 """Codecs of Python that are no character sets. Some need quadratic time."""
 
-_WITH_REPLACEMENTS = " (with replacements)"
-
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1b")) + b"\x7f"
 
 _BEYOND_ASCII = re.compile(rb"[\x00-\x09\x0b-\x7f]{0,64}[\x80-\xff][^\n]{0,4096}")
@@ -43,26 +40,19 @@ _MULTIBYTE_UTF8 = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    r"""The text of a file, with ``\n`` line ends, and its encoding.
-
-    ``encoding`` is the name of a Python codec. If undecodable bytes were replaced by U+FFFD, the suffix
-    ``(with replacements)`` follows after a space.
-    """
-
-    text: str
-    encoding: str
-
-
-def decode(data: bytes) -> Decoded:
+def decode(data: bytes) -> str:
     r"""Decode ``data`` with its most likely encoding. Never fails.
 
     A byte order mark is removed. ``\r\n`` becomes ``\n``. A lone ``\r`` becomes ``\n`` if the text has no ``\n`` at all
     (old Macintosh files). Otherwise it becomes a space, because ``sed`` and ``git`` do not treat it as a line end.
     """
-    text, encoding = _decoded(data)
-    return Decoded(_with_plain_newlines(text), encoding)
+    return _with_plain_newlines(data.decode(_codec_of(data), "replace"))
+
+
+def decoded_as(data: bytes, charset: str) -> str:
+    """Decode ``data`` with its declared character set if that can be right, else with the most likely one."""
+    declared = declared_text(data, charset)
+    return decode(data) if declared is None else declared
 
 
 def declared_text(data: bytes, charset: str) -> str | None:
@@ -92,23 +82,11 @@ def is_binary(sample: bytes) -> bool:
     return controls > 0.05 and (controls > 0.3 or not _is_utf8(sample, final=False))
 
 
-def _decoded(data: bytes) -> tuple[str, str]:
-    for bom, codec in _BOMS:
-        if data.startswith(bom):
-            return _lenient(data, codec)
-    if b"\0" in data and (utf16 := _utf16_without_bom(data)):
-        return _lenient(data, utf16)
-    try:
-        return data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        return _lenient(data, _legacy_codec(data))
-
-
-def _lenient(data: bytes, codec: str) -> tuple[str, str]:
-    try:
-        return data.decode(codec), codec
-    except UnicodeDecodeError:
-        return data.decode(codec, "replace"), codec + _WITH_REPLACEMENTS
+def _codec_of(data: bytes) -> str:
+    codec = next((codec for bom, codec in _BOMS if data.startswith(bom)), None)
+    if codec is None and b"\0" in data:
+        codec = _utf16_without_bom(data)
+    return codec or ("utf-8" if _is_utf8(data, final=True) else _legacy_codec(data))
 
 
 def _with_plain_newlines(text: str) -> str:
@@ -128,10 +106,7 @@ def _is_utf8(data: bytes, *, final: bool) -> bool:
 
 
 def _utf16_without_bom(data: bytes) -> str | None:
-    """Return the UTF-16 codec of ``data`` without a byte order mark, or None if it is not UTF-16.
-
-    The positions of NUL bytes give the byte order: they are the upper halves of ASCII characters.
-    """
+    """Return the UTF-16 codec of ``data`` without a byte order mark, by the positions of NUL bytes in it, or None."""
     sample = data[:_SNIFFED_BYTES]
     units = len(sample) // 2
     little, big = sample[1::2].count(0), sample[::2].count(0)
@@ -150,10 +125,7 @@ def _utf16_without_bom(data: bytes) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _is_usual(char: str) -> bool:
-    """Return whether ``char`` is alphabetic, or a Han character or syllable that a national standard includes.
-
-    Random 16-bit numbers decode mostly to rare Han characters and Hangul syllables.
-    """
+    """Return whether ``char`` is no rare Han character or Hangul syllable, to which random 16-bit numbers decode."""
     if char < "\u2e80" or "\U0001f000" <= char < "\U00020000":
         return True
     return any(_can_encode(char, codec) for codec in ("gb2312", "shift_jis", "euc_kr", "big5"))

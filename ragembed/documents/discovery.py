@@ -1,8 +1,6 @@
 """Find the files below the given roots that are read, and the reason why each other file is skipped.
 
-The walk is streamed: it keeps only the entries of the folders between a root and the current file in memory. Entries
-are sorted by name. :mod:`ragembed.documents.ignore` applies the ignore rules on the way down. Only the first 8 KB of a
-file are read, to distinguish text from binary files.
+The walk is streamed: it keeps only the entries of the folders between a root and the current file in memory.
 """
 
 from __future__ import annotations
@@ -66,10 +64,7 @@ class FileCandidate:
     unseen: bool = False
 
     def read(self) -> tuple[bytes, int | None]:
-        """Return the content and the current ``mtime_ns``. Raises :class:`OSError`.
-
-        The file may have been replaced since it was found. Symbolic links and special files are not read.
-        """
+        """Return the content and the current ``mtime_ns`` of a file, no link. Raises :class:`OSError`."""
         if isinstance(self.path, RemotePath) or isinstance(self.root, RemotePath):
             return self.path.read_bytes(), self.mtime_ns
         with open_regular(self.path, self.root) as file:
@@ -164,7 +159,11 @@ def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[_Walk]:
         status = _look_up(path)
         roots.setdefault(path if isinstance(path, RemotePath) else path.resolve(), (path, status))
     others: Set[Place] = roots.keys() if len(roots) > 1 else frozenset()
-    return [_Walk(_tree(root, status, others), options) for root, status in roots.values()]
+    trees: list[Tree] = [
+        RemoteTree(root, status, others) if isinstance(root, RemotePath) else LocalTree(root, status, others)
+        for root, status in roots.values()
+    ]
+    return [_Walk(tree, options) for tree in trees]
 
 
 def _innermost(path: Place, walks: Sequence[_Walk]) -> tuple[tuple[str, ...], _Walk] | None:
@@ -182,10 +181,6 @@ def _look_up(path: Place) -> Status:
         raise ConfigError(f"{shown(path)} {problem}: give a file or folder to read") from error
     except OSError as error:
         raise ConfigError(f"{shown(path)} cannot be accessed: {error.strerror}") from error
-
-
-def _tree(root: Place, status: Status, roots: Set[Place]) -> Tree:
-    return RemoteTree(root, status, roots) if isinstance(root, RemotePath) else LocalTree(root, status, roots)
 
 
 @dataclass(frozen=True, slots=True)

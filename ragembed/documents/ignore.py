@@ -1,18 +1,8 @@
-"""Ignore rules from ``.gitignore`` files, ``.ragembedignore`` files and the globs of the command line.
+"""Ignore rules, with the semantics of git (``man gitignore``), in which the last matching pattern decides.
 
-The semantics are those of git (``man gitignore``). The last matching pattern decides. ``!`` re-includes a file. A rule
-in a deeper folder overrides one above it. Nothing below an excluded folder can be re-included, because the walk does
-not enter such a folder. The sources, from weakest to strongest:
-
-1. ``.git/info/exclude``
-2. the ``.gitignore`` files from the root of the repository down
-3. the ``.ragembedignore`` files from the root of the repository down
-4. ``--exclude``
-
-Every decision is a :class:`Rule` with its file, line and pattern.
-
-:mod:`pathspec` translates single patterns. It can combine patterns only for complete paths (``*`` followed by ``!*/``
-excludes every folder), so this module combines them itself.
+The sources, from weakest to strongest, are ``.git/info/exclude``, the ``.gitignore`` files from the root of the
+repository down, the ``.ragembedignore`` files, and ``--exclude``. :mod:`pathspec` translates single patterns; it can
+combine them only for complete paths (``*`` followed by ``!*/`` excludes every folder), so this module combines them.
 """
 
 from __future__ import annotations
@@ -53,10 +43,7 @@ _POSIX_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern of an ignore file or of the command line, with its source.
-
-    ``line`` is 1-based, and None for a pattern of the command line. ``negated`` patterns re-include files.
-    """
+    """A pattern of a line, from 1, of an ignore file, or of the command line. ``negated`` ones re-include files."""
 
     source: str
     line: int | None
@@ -179,10 +166,7 @@ def _exclude_file(repository: Place) -> Place:
 
 
 def _git_folder(dot_git: Place) -> Place:
-    """Return the shared git folder of a repository. In work trees and submodules, ``.git`` is a file that names it.
-
-    A file that does not name a folder belongs to no repository, so it is returned itself, and has no rules.
-    """
+    """Return the git folder of a repository, which a file can name; a file that names none is returned itself."""
     try:
         if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
@@ -195,10 +179,7 @@ def _git_folder(dot_git: Place) -> Place:
 
 
 def _read_rules(path: Place) -> tuple[Rule, ...]:
-    """Read the rules of an ignore file, last first. Return no rules if there is no such file.
-
-    Raises :class:`ConfigError` if it cannot be read or exceeds a limit: its rules may be there to keep files private.
-    """
+    """Read the rules of an ignore file, last first, if it exists. One that cannot be read is an error."""
     try:
         data = _content(path)
     except NotRegularFileError:

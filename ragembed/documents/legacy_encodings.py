@@ -65,7 +65,7 @@ _MODELS = {
         ("cp1252 mac_roman cp850 cp437", _WESTERN),
         ("cp1250 iso8859_2 cp852 mac_latin2", _CENTRAL),
         ("cp1251 koi8_r koi8_u iso8859_5 cp866 mac_cyrillic", _CYRILLIC),
-        ("cp1254 cp857 mac_turkish", ("7be97ece7ka8a8ado8a9aenkac ı4 şğçü6 ö7 âîû13",)),
+        ("cp1254 cp857 mac_turkish", ("7be97ece7ka8a8ado8a9aenkac ı4 şğçü6 ö7 İ7 âîû13",)),
         ("cp1257 iso8859_13 cp775 iso8859_4", _BALTIC),
         ("cp1253 iso8859_7 cp737", (f"{_NOT_LATIN} αε3 τοινρ4 σμπηκίλγέςυ5 δήάόχθω6 φύβ7 ώξ8 ζ9 ψ11 ϊϋΐΰ13",)),
         ("cp1255 iso8859_8", (f"{_NOT_LATIN} יו3 התלאמשר4 בנחסםדעקפ5 כןזט6 ךגצ7 ףץ9",)),
@@ -134,8 +134,9 @@ def _table(codec: str, model: str) -> list[float]:
     letters = {letter: float(bits) for group, bits in re.findall(r"(\D+)(\d+)", groups) for letter in group.strip()}
     table = [0.0] * 97 + [int(digit, 36) / 2 for digit in ascii_letters] + [0.0] * 5
     for character in bytes(range(128, 256)).decode(codec, "replace"):
-        if (lower := character.lower()) in letters:
-            table.append(letters[lower] + 3 * (lower != character))
+        letter = character if character in letters else character.lower()
+        if letter in letters:
+            table.append(letters[letter] + 3 * (letter != character))
         elif character == "\ufffd" or unicodedata.category(character)[0] == "C":
             table.append(_IMPOSSIBLE)
         else:

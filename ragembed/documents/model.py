@@ -1,9 +1,7 @@
-"""The data model: documents with their structure, and chunks with their positions.
+"""The data model: documents with their structure, members of containers, and chunks with their positions.
 
-A reader turns one file into one or more :class:`ParsedDocument` objects; the reader of an archive or a mail also yields
-:class:`Member` objects, which the readers of their own formats turn into documents. The chunker turns each of them into
-:class:`Chunk` objects. Line and page numbers are 1-based and refer to the *file* (or member), so
-``sed -n 'start,endp' file`` prints the source of a chunk.
+Line and page numbers are 1-based and refer to the *file* (or member), so ``sed -n 'start,endp' file`` prints the source
+of a chunk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Normalise the texts that are searched and embedded. What you see, and the line numbers, stay those of the file.
-
-The searched text of a chunk and the query are normalised in the same way, so both spell a word alike. ASCII text does
-not change, except for words that are hyphenated at the end of a line.
-"""
+"""Normalise the texts that are searched and embedded, and queries. Of ASCII text, only divided words change."""
 
 from __future__ import annotations
 
@@ -118,10 +114,7 @@ def _continues(character: str) -> bool:
 
 
 def line_end_words(texts: Iterable[str]) -> Words | None:
-    """Return the lower-case words of a file from the texts of its chunks, or None if no word is divided by a line end.
-
-    The halves of divided words do not count.
-    """
+    """Return the lower-case words of a file without halves of words, or None if no line end divides a word."""
     texts = list(texts)
     if not any(map(_is_divided, texts)):
         return None
@@ -129,10 +122,7 @@ def line_end_words(texts: Iterable[str]) -> Words | None:
 
 
 def join_line_ends(text: str, words: Words | None) -> str:
-    """Join words that are hyphenated at the end of a line. A joined word stays on the line where it begins.
-
-    A word is joined at a soft hyphen, if the whole word is one of the file's ``words``, or if neither half is.
-    """
+    """Join words that are hyphenated at line ends, if ``words`` has the whole one, or neither half."""
     if words is None or not _is_divided(text):
         return text
 
@@ -161,10 +151,7 @@ def divided_words(text: str) -> list[tuple[int, int, str]]:
 
 
 def line_forms(text: str) -> list[LineForms]:
-    """Return the forms that each line of ``text`` can have in a searched text.
-
-    There is one form, unless a word is divided at the start or end of the line, which may have been joined.
-    """
+    """Return the forms of each line in a searched text: one, unless a word at its start or end may have been joined."""
     divided = {text.count("\n", 0, found.start()): found for found in _LINE_END.finditer(text)}
     forms: list[LineForms] = []
     start = 0
@@ -191,10 +178,7 @@ def _is_divided(text: str) -> bool:
 
 
 def normalised(chunk: Chunk, words: Words | None = None) -> Chunk:
-    """Return the chunk with its searched text normalised, and with joined words.
-
-    ``words`` are those of the file, from :func:`line_end_words`; by default no word is joined.
-    """
+    """Return the chunk with its searched text normalised, and with the words of :func:`line_end_words` joined."""
     text = chunk.text if chunk.searched is None else chunk.searched
     searched = normalise(join_line_ends(text, words))
     return chunk if searched == text else replace(chunk, searched=searched)

@@ -1,7 +1,6 @@
 """The location of documents: a local path, or a URL that fsspec reads, such as ``s3://bucket/docs``.
 
-:class:`RemotePath` implements the part of :class:`pathlib.Path` that is needed to read documents, so most code treats
-the two alike. It holds only the text of the URL, and makes no request before a method needs one.
+:class:`RemotePath` has the methods of :class:`pathlib.Path` that reading needs, and makes no request before one does.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ class RemotePath:
 
     @classmethod
     def parse(cls, text: str) -> RemotePath:
-        """Return the path of a URL in normal form: no trailing slash, and no ``..`` in ``file://``.
-
-        Raises :class:`ConfigError` if the URL contains a password or another secret, is a chain of URLs, or is
-        relative.
-        """
+        """Return the path of a URL in normal form. One with a secret, a chain and a relative one are errors."""
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         _require_no_secret(scheme, rest)

@@ -1,9 +1,7 @@
-"""Access to URLs through fsspec: the status of a URL, the entries of a folder, the content of a file.
+"""Access to URLs through fsspec, which only this module imports.
 
-Only this module imports fsspec. The drivers of fsspec raise the exceptions of their own libraries. This module converts
-them to :class:`OSError` with a one-sentence ``strerror``. It raises :class:`FileNotFoundError` only if the server
-reports that nothing exists, because deleting missing files from a store must not confuse them with unreachable ones.
-The drivers take their settings and credentials from environment variables and ``~/.config/fsspec/``.
+The exceptions of its drivers become :class:`OSError`, and :class:`FileNotFoundError` only if the server reports that
+nothing exists, because deleting missing files from a store must not confuse them with unreachable ones.
 """
 
 from __future__ import annotations
@@ -86,10 +84,7 @@ def read(url: str, limit: int | None = None) -> bytes:
 
 
 def _connect(url: str) -> tuple[AbstractFileSystem, str]:
-    """Return the driver for ``url`` and the path that the driver uses for it.
-
-    An unknown scheme or a missing driver is an :class:`OSError`.
-    """
+    """Return the driver for ``url``, and its path. An unknown scheme or missing driver is an :class:`OSError`."""
     with needed_for(f"reading {url}"):
         from fsspec.core import url_to_fs
         from fsspec.registry import get_filesystem_class
@@ -124,10 +119,7 @@ def _as_os_error(url: str) -> Iterator[None]:
 
 
 def _is_gone(error: FileNotFoundError) -> bool:
-    """Return whether the server reported that nothing exists.
-
-    fsspec's HTTP driver raises the same exception if the server cannot be reached.
-    """
+    """Return whether nothing exists, as the server says; fsspec raises the same for one that cannot be reached."""
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError):
         return True

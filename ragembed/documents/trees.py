@@ -1,8 +1,6 @@
-"""A root and the files and folders below it: a local folder or file, or a URL.
+"""A root, which is a local folder or file or a URL, and how its folders are listed and its files are opened.
 
-A tree lists folders and opens files. :mod:`ragembed.documents.discovery` walks over it and selects the files
-to read, in the same way for all trees. A place below a root is identified by its relative path, such as ``"a/b"``, or
-``""`` for the root itself.
+A place below a root is identified by its relative path, such as ``"a/b"``, or ``""`` for the root itself.
 """
 
 from __future__ import annotations

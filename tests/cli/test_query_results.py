@@ -176,3 +176,6 @@ def test_places_are_pages_slides_and_rows(docs, cli, tiny_model):
     assert "docs/twelve.pdf, page 3  " in cli("query", "carrot", *LEXICAL).stdout
     assert "docs/deck.pptx, slide 2  " in cli("query", "november", *LEXICAL).stdout
     assert "docs/deck.pptx, slides 1-2" in cli("context", "november", *LEXICAL).stdout
+    for place in (docs / "deck.pptx", "docs/deck.pptx, slide 2", "docs/deck.pptx, slides 1-2"):
+        assert "--- 1: slides 1-2, " in cli("chunks", place).stdout
+    assert "carrot" in cli("chunks", "docs/twelve.pdf, page 3").stdout

@@ -6,6 +6,8 @@ import re
 import zipfile
 from io import BytesIO
 
+from ragembed.documents.model import ParsedDocument
+
 _ODF = "urn:oasis:names:tc:opendocument:xmlns:{}:1.0"
 _OOXML = "http://schemas.openxmlformats.org/{}"
 NAMESPACES = {
@@ -39,6 +41,10 @@ def declared(xml: str, strict: bool = False) -> str:
     if strict:
         names = names.replace("schemas.openxmlformats.org", "purl.oclc.org/ooxml").replace("/2006/", "/")
     return re.sub(r"(<\w[^\s/>]*)", rf"\1{names}", xml, count=1)
+
+
+def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks]
 
 
 def make_zip(members: dict[str, str | bytes]) -> bytes:

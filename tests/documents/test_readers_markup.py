@@ -49,7 +49,8 @@ def test_docbook_sections_lists_listings_and_tables() -> None:
 <db:book xmlns:db="http://docbook.org/ns/docbook"><db:info><db:title>The
  Book</db:title></db:info>
 <db:chapter><db:title>Start</db:title><db:para>Version &v;&nbsp;of <db:command>ls</db:command>:
-H<db:subscript>2</db:subscript>O</db:para><db:programlisting>a
+H<db:subscript>2</db:subscript>O<db:footnote>
+<db:para>One</db:para> <db:para>two.</db:para></db:footnote>.</db:para><db:programlisting>a
   b</db:programlisting>
 <db:itemizedlist><db:listitem><db:para>one</db:para></db:listitem><db:listitem><db:para>two</db:para></db:listitem>
 </db:itemizedlist><db:table><db:row><db:entry>x</db:entry><db:entry>y</db:entry></db:row></db:table>
@@ -59,11 +60,24 @@ H<db:subscript>2</db:subscript>O</db:para><db:programlisting>a
     assert blocks(document) == [
         ("heading", 2, "The Book", "The Book"),
         ("heading", 4, "Start", "Start"),
-        ("text", 4, "Start", "Version 1.2 of ls: H2O"),
-        ("code", 5, "Start", "a\n  b"),
-        ("text", 7, "Start", "- one\n- two"),
-        ("table", 8, "Start", "x | y"),
+        ("text", 4, "Start", "Version 1.2 of ls: H2O (One two.)."),
+        ("code", 6, "Start", "a\n  b"),
+        ("text", 8, "Start", "- one\n- two"),
+        ("table", 9, "Start", "x | y"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<TEI><text><p>10<hi rend="superscript">6</hi> m<note><p>A note.</p></note> high</p></text></TEI>',
+         [("text", "10^6 m (A note.) high")]),
+        ("<article><list><list-item><label>a)</label><p>one</p></list-item></list><code>x\n y</code></article>",
+         [("text", "a) one"), ("code", "x\n y")]),
+    ],
+)  # fmt: skip
+def test_notes_numbers_and_listings_of_tei_and_jats(text: str, expected: list[tuple[str, str]]) -> None:
+    assert [(kind, shown) for kind, _, _, shown in blocks(parsed("a.xml", text))] == expected
 
 
 def test_other_xml_is_an_outline_of_its_elements() -> None:
@@ -197,7 +211,7 @@ def test_org_headings_listings_and_tables() -> None:
 
 
 def test_asciidoc_headings_listings_and_tables() -> None:
-    text = "= Doc\n\n== One\n.List\n[source]\n----\n== no\n----\n\nTwo\n---\n|===\n|a\n|===\ntext\n"
+    text = "= Doc\n\n== One\n.List\n[source]\n----\n== no\n----\n\nTwo\n---\n|===\n|a\n|===\n[NOTE]\n====\ntext\n====\n"
     document = parsed("a.adoc", text)
     assert document.title == "Doc"
     assert [(kind, line, heading) for kind, line, heading, _ in blocks(document)] == [
@@ -214,7 +228,7 @@ def test_latex_becomes_plain_text() -> None:
 \begin{abstract}We show $x^2$.\end{abstract}
 \section[s]{Intro\label{i}}
 It's ``good''~--- 50\% \cite[p.~3]{a,b}. % comment
-Next \emph{line}\footnote{Note.}, \verb|a\_b|.
+Next \emph{line}\footnote{Note.}, \verb|a\_b|, 10\textsuperscript{6}.
 % comment
 
 \begin{itemize}
@@ -233,7 +247,7 @@ after"""
         ("heading", 5, "Abstract", "Abstract"),
         ("text", 5, "Abstract", "We show $x^2$."),
         ("heading", 6, "Intro", "Intro"),
-        ("text", 7, "Intro", "It's “good” — 50% [a,b]. Next line (Note.), a\\_b."),
+        ("text", 7, "Intro", "It's “good” — 50% [a,b]. Next line (Note.), a\\_b, 10^6."),
         ("text", 12, "Intro", "- one\n- two: Kettle and http://x.org link"),
         ("code", 15, "Intro", "a=b"),
         ("table", 16, "Intro", "a | b\nc | d"),
@@ -260,7 +274,14 @@ item
 tab(|);
 l l.
 a|b
+T{
+c
+.B d
+T}|T{
+e
+T}
 .TE
+.IP 2. 4
 .so /etc/passwd
 .BR bar (1)
 """
@@ -274,8 +295,8 @@ a|b
         ("text", 11, "OPTIONS AND MORE", "- item"),
         ("code", 13, "OPTIONS AND MORE", "  code"),
         ("heading", 15, "Sub", "Sub"),
-        ("table", 19, "Sub", "a | b"),
-        ("text", 22, "Sub", "bar(1)"),
+        ("table", 19, "Sub", "a | b\nc d | e"),
+        ("text", 29, "Sub", "2. bar(1)"),
     ]
 
 

@@ -54,6 +54,7 @@ def blocks(document: ParsedDocument) -> list[str]:
         ("x = (\n" + "\n".join(f'    b"{part}"' for part in wrap(BLOB, 76)) + "\n)", None),
         ('["' + '\\n",\n "'.join(wrap(BLOB, 76)) + '"]', None),
         ("# " + "\n# ".join(wrap(BLOB, 72)), None),
+        (" " + "\n ".join(wrap(BLOB, 72)) + "\nTEL:555", " …" + "\n " * (len(BLOB) // 72) + "\nTEL:555"),
         ("\n".join(wrap(base64.b85encode(DATA).decode().replace("-", "m"), 80)), None),
     ],
 )
@@ -182,6 +183,7 @@ def test_pictures_have_only_the_text_that_they_show() -> None:
         ("if [[ -f x ]]; then", "if [[ -f x ]]; then"),
         ("x ^2 is 100%% of y", "x ^2 is 100%% of y"),
         ("a <b>bold</b> < c", "a <b>bold</b> < c"),
+        ("$\\sum_{i=1}^{n} \\frac{a}{b=2} x_{.5}$", "$\\sum_{i=1}^{n} \\frac{a}{b=2} x_{.5}$"),
     ],
 )
 def test_markup_of_markdown_that_nobody_sees_is_left_out(line: str, seen: str) -> None:
@@ -301,8 +303,8 @@ def test_fields_of_restructured_text_are_metadata() -> None:
 
 def test_properties_of_org_are_metadata() -> None:
     text = (
-        "#+TITLE: Notes\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:nil\n:PROPERTIES:\n:ID: 7\n"
-        ':ROAM_ALIASES: "To do" Plan\n:END:\n# hidden\n'
+        "#+TITLE: Notes\n#+DATE: <2024-02-03 Sat 10:30>\n#+FILETAGS: :work:todo:\n#+OPTIONS: toc:hidden\n"
+        ':PROPERTIES:\n:ID: 7\n:ROAM_ALIASES: "To do" Plan\n:END:\n# hidden\n'
         "* TODO Head :urgent:\n:PROPERTIES:\n:Owner: Ann\n:END:\n"
         "See [[file:b.org][that]], [[https://a.b][site]] <<place>>\n"
         "#+begin_comment\nhidden\n#+end_comment\n#+begin_src sh\n# kept [[ -f x ]]\n#+end_src\n* Two\n:PROPERTIES:\n"
@@ -313,6 +315,7 @@ def test_properties_of_org_are_metadata() -> None:
         "aliases": ["To do", "Plan"],
         "tags": ["work", "todo", "urgent"],
         "title": "Notes",
+        "date": "2024-02-03 10:30",
         "id": "7",
         "owner": ["Ann", "Bob"],
         "links": ["file:b.org"],

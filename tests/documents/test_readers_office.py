@@ -15,17 +15,13 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, converted, package, read, rtf, spreadsheet
 from ragembed.documents.readers import structure as outlines
 from ragembed.errors import ConfigError, DocumentError
-from tests.documents.office_files import make_docx, make_xlsx, make_zip, paragraph, relations, row_of
+from tests.documents.office_files import make_docx, make_xlsx, make_zip, outline, paragraph, relations, row_of
 
 DATA = Path(__file__).parents[1] / "data" / "office"
 
 
 def documents(name: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
     return list(read(DATA / name, options or ReadOptions()))
-
-
-def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks]
 
 
 def texts(found: Sequence[ParsedDocument]) -> list[str]:
@@ -184,17 +180,28 @@ def test_word_text(body: str, expected: str) -> None:
 def test_word_styles_are_inherited_and_contents_are_left_out() -> None:
     styles = """<w:styles><w:style w:styleId="H"><w:name w:val="heading 2"/></w:style>
         <w:style w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H"/></w:style>
+        <w:style w:styleId="T"><w:name w:val="Title"/></w:style>
+        <w:style w:styleId="Date"><w:name w:val="Date"/><w:basedOn w:val="T"/></w:style>
         <w:style w:styleId="Loop"><w:name w:val="Loop"/><w:basedOn w:val="Loop"/></w:style>
         <w:style w:styleId="C"><w:name w:val="toc 1"/></w:style></w:styles>"""
     body = "".join(
         f'<w:p><w:pPr><w:pStyle w:val="{style}"/>{more}</w:pPr><w:r><w:t>{style}</w:t></w:r></w:p>'
-        for style, more in [("Own", ""), ("Loop", ""), ("C", ""), ("Text", '<w:outlineLvl w:val="2"/>')]
+        for style, more in [
+            ("T", ""),
+            ("Date", ""),
+            ("Own", ""),
+            ("Loop", ""),
+            ("C", ""),
+            ("Text", '<w:outlineLvl w:val="2"/>'),
+        ]
     )
     (document,) = parsed("a.docx", make_docx(body, styles=styles))
     assert outline(document) == [
-        ("heading", "Own", ("Own",)),
-        ("text", "Loop", ("Own",)),
-        ("heading", "Text", ("Own", "Text")),
+        ("heading", "T", ("T",)),
+        ("text", "Date", ("T",)),
+        ("heading", "Own", ("T", "Own")),
+        ("text", "Loop", ("T", "Own")),
+        ("heading", "Text", ("T", "Own", "Text")),
     ]
 
 
@@ -430,6 +437,24 @@ def test_doc_with_another_content_needs_no_converter(monkeypatch: pytest.MonkeyP
         assert outline(document) == HANDBOOK
     with pytest.raises(DocumentError, match="corrupt doc file"):
         parsed("a.doc", b"no document")
+    page = b"<html><title>Gate</title><h1>Gate</h1></html>"
+    archive = (
+        b"Subject: x\r\nContent-Type: multipart/related;\r\n boundary=b\r\n\r\n--b\r\nContent-Type: text/html\r\n\r\n"
+    )
+    for data in (page, archive + page):
+        assert texts(parsed("a.doc", data)) == ["Gate"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("\ufeff<html><table><tr><th>Boat<th>Port<tr><td>Fru<td>Moss</table></html>", "Boat | Port\nFru | Moss"),
+        ("<?xml version='1.0'?><Workbook><Data>Fru</Data></Workbook>", "Data: Fru"),
+        ("Boat\tPort\nFru\tMoss\n", "Boat: Fru\nPort: Moss"),
+    ],
+)
+def test_exports_named_xls_are_read_as_what_they_are(data: str, expected: str) -> None:
+    assert texts(parsed("a.xls", data.encode())) == [expected]
 
 
 def test_wide_sheet_with_short_rows_takes_linear_time() -> None:

@@ -16,6 +16,7 @@ from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_running import without_running_lines
 from ragembed.errors import DocumentError
 from ragembed.version import install_command
+from tests.documents.office_files import outline
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
 Text = tuple[int, int, str]
@@ -30,10 +31,6 @@ def parsed(data: bytes | Path, warnings: list[str] | None = None) -> ParsedDocum
     assert document.page_numbers is not None
     assert len(document.page_numbers) == document.text.count("\n") + 1
     return document
-
-
-def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(b.kind, document.text[b.start : b.end], b.headings) for b in document.blocks]
 
 
 def texts(document: ParsedDocument, kind: str = "text") -> list[str]:
@@ -181,6 +178,30 @@ def test_characters_outside_the_first_plane_are_read(sign: str, text: str) -> No
     assert parsed(data).text == text.format(*[sign] * 3) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("(10) Tj /F 7 Tf 4 Ts (6) Tj /F 11 Tf 0 Ts ( m) Tj /F 7 Tf 4 Ts (-3) Tj", "10^6 m^-3"),
+        ("(1250.00) Tj /F 7 Tf 4 Ts (1) Tj /F 11 Tf 0 Ts ( CO) Tj /F 7 Tf -2 Ts (2) Tj", "1250.00^1 CO2"),
+        ("(L) Tj /F 8 Tf 3 Ts (A) Tj /F 11 Tf 0 Ts (TEX and S) Tj /F 8 Tf (MALL) Tj", "LATEX and SMALL"),
+    ],
+)
+def test_raised_and_lowered_characters_do_not_change_a_number(shown: str, text: str) -> None:
+    assert parsed(page_in_font(f"BT /F 11 Tf 72 720 Td {shown} ET", "/BaseFont /Helvetica")).text == f"{text}\n"
+
+
+def test_letters_written_to_the_left_are_read_in_their_order() -> None:
+    """PDFium turns round the letters of a file that has them in the order in which they are read."""
+    mapping = "begincmap 1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfrange <61> <7a> <05D0> endbfrange"
+    letters = "".join(f"1 0 0 1 {300 - 6.1 * at} 700 Tm ({letter}) Tj " for at, letter in enumerate("adbe"))
+    data = page_in_font(
+        f"BT /F 11 Tf {letters} ET",
+        "/BaseFont /Helvetica /ToUnicode 6 0 R",
+        stream(f"{mapping} endcmap".encode()),
+    )
+    assert parsed(data).text == "".join(chr(0x5D0 + ord(letter) - 97) for letter in "adbe") + "\n"
+
+
 GLYPHS = "/Encoding << /Type /Encoding /Differences [3 /g3 11 /g11 /g12 97 {}] >>".format(
     " ".join(f"/{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
 )
@@ -224,6 +245,21 @@ def test_codes_of_glyphs_are_reported(text: str, shift: int, monkeypatch: pytest
         parsed(in_codes(text, shift))
 
 
+@pytest.mark.parametrize("mapped", ["", "Tide table"])
+def test_a_page_of_glyphs_without_codes_of_characters_is_reported(mapped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    data = page_in_font(
+        f"BT /F 11 Tf 72 720 Td ({mapped}) Tj <{'03040b0c' * 30}2e> Tj ET", "/BaseFont /ABCDEF+Frutiger"
+    )
+    if mapped:
+        warnings: list[str] = []
+        assert parsed(data, warnings).text.startswith(mapped)
+        assert warnings[0].startswith("pages whose fonts do not say which letters they show: 1; to read them")
+    else:
+        with pytest.raises(DocumentError, match="contains no text, because its fonts do not say"):
+            parsed(data)
+
+
 @pytest.mark.parametrize(
     "text", [PLAIN, "Le gardien a dit que l'eau monte et il a ferme la porte.", "Gate 7", "4711 0815 9000"]
 )
@@ -231,35 +267,44 @@ def test_guessed_characters_that_make_words_are_kept(text: str) -> None:
     assert parsed(in_codes(text, 0)).text == f"{text}\n"
 
 
-@pytest.mark.parametrize("size", ["wide", "short"])
+COLUMNS = (
+    """The mills stood along the    Owners kept careful logs
+    estuary and used the tide    of every tide and of the
+    to turn their wheels twice   flour sold, which are kept
+    a day, at high water.        in the archive of the town.""",
+    """Die M\xfchle stand am          Der M\xfcller f\xfchrte ein
+    Bach und mahlte das          Buch \xfcber jede Fuhre
+    Korn der Bauern aus          und \xfcber den Lohn der
+    den drei D\xf6rfern bis         Knechte, das heute im
+    zum Jahr des Brandes.        Museum liegt.""",
+    """The mill stood at the brook and ground    The miller kept a book about all loads
+    the corn of the farmers from the three    and about the wages of his men which is
+    villages.                                 kept.""",
+    """The old canal       Boats were drawn     Today it is used
+    was dug by hand     by horses along      by walkers and
+    in nine years       the towpath until    anglers, and the
+    and carried coal    the railway took     locks have been
+    to the city.        the trade.           restored.""",
+)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(
+    "note", ["1 Archive box 12.", "A line over the columns of the page that is rather long indeed."]
+)
 @pytest.mark.parametrize("prose", [True, False])
-def test_columns_of_short_lines_are_read_one_after_the_other_and_tables_in_rows(prose: bool, size: str) -> None:
-    left = [
-        "The mills stood along the",
-        "estuary and used the tide",
-        "to turn their wheels twice",
-        "a day, at high water.",
-    ]
-    right = [
-        "Owners kept careful logs",
-        "of every tide and of the",
-        "flour sold, which are kept",
-        "in the archive of the town.",
-    ]
+def test_columns_of_short_lines_are_read_one_after_the_other_and_tables_in_rows(
+    columns: str, note: str, prose: bool
+) -> None:
+    rows = [re.split("  +", row.strip()) for row in columns.split("\n")]
     if not prose:
-        left, right = [[line.capitalize() for line in side] for side in (left, right)]
-    lines = [(x, 700 - 14 * row, text) for row in range(4) for x, text in ((72, left[row]), (330, right[row]))]
-    note = (72, 560, "1 Archive box 12.")
-    lines += (
-        [note]
-        if size == "short"
-        else [(72, 560, "A line over both columns of the page that is rather long indeed, to the end.")]
-    )
-    text = parsed(make_pdf([lines])).text
-    assert [line for line in text.split("\n") if line][:2] == (
-        [*left[:2]] if prose else [f"{left[0]} | {right[0]}", f"{left[1]} | {right[1]}"]
-    )
-    assert text.rstrip("\n").split("\n")[-1] == lines[-1][2]
+        rows = [[cell.capitalize() for cell in row] for row in rows]
+    cells = [
+        (72 + 516 // len(row) * at, 700 - 14 * y, cell) for y, row in enumerate(rows) for at, cell in enumerate(row)
+    ]
+    lines = [line for line in parsed(make_pdf([[*cells, (72, 560, note)]])).text.split("\n") if line]
+    texts = [cell for column in zip(*rows, strict=True) for cell in column] if prose else [*map(" | ".join, rows)]
+    assert lines == [*texts, note]
 
 
 def with_annotations(*annotations: str) -> bytes:

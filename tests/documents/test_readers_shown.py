@@ -51,6 +51,11 @@ LEVELS = (
     "</c:v></c:pt></c:lvl><c:lvl><c:pt idx='0'><c:v>2023</c:v></c:pt></c:lvl></c:multiLvlStrCache></c:cat>"
     f"{column('val', 'numCache', '1', '2')}</c:ser></c:chartSpace>"
 )
+LINKED = (
+    f"<c:chartSpace><c:title>{column('tx', 'strCache', 'From a cell')}</c:title><c:ser>"
+    f"{column('xVal', 'numCache', '1')}{column('yVal', 'numCache', '2')}{column('bubbleSize', 'numCache', '3')}"
+    "</c:ser></c:chartSpace>"
+)
 WATERFALL = (
     "<cx:chartSpace><cx:title><cx:v>Budget</cx:v></cx:title><cx:data><cx:strDim><cx:lvl><cx:pt idx='0'>Rent</cx:pt>"
     "</cx:lvl></cx:strDim><cx:numDim><cx:lvl formatCode='General'><cx:pt idx='0'>-5.0</cx:pt></cx:lvl></cx:numDim>"
@@ -60,6 +65,7 @@ GRAPHICS = [
     ("<dgm:relIds r:dm='diagramData'/>", {"diagramData": DIAGRAM}, TREE),
     ("<c:chart r:id='chart'/>", {"chart": CHART}, TABLE),
     ("<c:chart r:id='chart'/>", {"chart": LEVELS}, "2023 Q1 | 1\n2023 Q2 | 2"),
+    ("<c:chart r:id='chart'/>", {"chart": LINKED}, "From a cell\n1 | 2 | 3"),
     ("<cx:chart r:id='chartEx'/>", {"chartEx": WATERFALL}, "Budget\nRent | -5"),
 ]
 
@@ -239,7 +245,7 @@ def test_formulas_are_read_as_text(omml: str, mathml: str, expected: str) -> Non
         f"<article><p>so <mml:math>{mathml.replace('<', '<mml:').replace('<mml:/', '</mml:')}</mml:math></p></article>"
     )
     assert blocks("a.xml", article) == [f"so {expected}"]
-    framed = "<text:p>so <draw:frame><draw:object xlink:href='./Object 1'/></draw:frame></text:p>"
+    framed = "<text:p>so <draw:frame><draw:object xlink:href='./Object 1/'/></draw:frame></text:p>"
     named = mathml.replace("<", "<math:").replace("<math:/", "</math:")
     data = make_odf("text", framed, **{"Object 1": f"<math:math>{named}</math:math>"})
     assert [" ".join(text.split()) for text in blocks("a.odt", data)] == [f"so {expected}"]
@@ -346,6 +352,8 @@ BESIDE = [("Fruit", "Kilos", "", "Staff", "Shift"), ("Fig", "=3", "", "Ola", "Ni
         # Nobody can tell what these two texts are, so they get no names.
         ([("Name", "City"), ("Ola", "Oslo"), (), ("Ben", "Moss")], ["Name: Ola\nCity: Oslo", "Ben | Moss"]),
         (BESIDE, ["Fruit: Fig\nKilos: 3", "Fruit: Date\nKilos: 5", "Staff: Ola\nShift: Night"]),
+        ([("Part", "Stock", "", "Part", "Stock"), ("Bolt", "=5", "", "Nut", "=7")],
+         ["Part: Bolt\nStock: 5", "Part: Nut\nStock: 7"]),
         ([("Name", "Age", "", "City"), ("Ola", "=5", "", "Oslo")], ["Name: Ola\nAge: 5\nCity: Oslo"]),
         # Pairs of a name and its value.
         (MIXED, ["Project: Harbour wall\nManager: Ida Lund\nBudget: 120000"]),

@@ -51,21 +51,8 @@ _OPENERS: dict[str, Callable[[io.BytesIO], io.BufferedIOBase]] = {
 }
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BLOCK = 512
-_EXTENSIONS = (
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.XHDTYPE,
-)
-_WITHOUT_CONTENT = (
-    tarfile.BLKTYPE,
-    tarfile.CHRTYPE,
-    tarfile.DIRTYPE,
-    tarfile.FIFOTYPE,
-    tarfile.LNKTYPE,
-    tarfile.SYMTYPE,
-)
+_EXTENSIONS, _WITHOUT_CONTENT = b"KLXgx", b"123456"
+"""The types of entries with more of the next header, and of links, devices, folders and pipes."""
 _REGULAR = 8
 """The type of regular files in the upper bits of a Unix mode, which zip archives from Unix keep."""
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=\n]{1,100})=")
@@ -99,10 +86,7 @@ def parse_zip(file: RawFile) -> Iterator[Member]:
 
 
 def parse_tar(file: RawFile) -> Iterator[Member]:
-    """Yield the files in a tar archive, compressed or not. Another compressed file has one member.
-
-    What it unpacks to is limited to ``LARGEST_STREAM`` times the maximum size of a member.
-    """
+    """Yield the files in a tar archive, within ``LARGEST_STREAM``, or the content of another compressed file."""
     opener = _OPENERS.get(file.suffix)
     stream = _Stream(
         io.BytesIO(file.data) if opener is None else opener(io.BytesIO(file.data)),

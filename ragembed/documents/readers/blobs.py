@@ -25,6 +25,8 @@ _ESCAPES = re.compile(r"\\x[\da-fA-F]{2}(?:\\x[\da-fA-F]{2}){32,}")
 _PART = re.compile(r"""([\s#*>(]*(?:[rbRB]{0,2}["'`])?)([!-~]*?)((?:\\n)?["'`][\s,;)+\\]*|[\s\\]*)""")
 """A line of data, between what quotes it in source code or JSON."""
 _BASE64 = re.compile(r"[A-Za-z\d+/_-]+")
+_LAST_BASE64 = re.compile(r"(?!(?:[A-Za-z][a-z]*|[A-Z]+)\Z)[A-Za-z\d+/_-]+={0,2}")
+"""The last line of data in base64: no word."""
 
 
 _WORDS = re.compile(
@@ -105,7 +107,8 @@ def _wrapped(lines: list[str], long: list[int]) -> Iterator[tuple[int, int]]:
             stop += 1
         done = max(done, stop)
         run = "".join(parts)
-        if len(parts) < (FEWEST_LINES if _BASE64.fullmatch(run) else FEWEST_OTHER_LINES) or not _is_encoded(run):
+        is_base64 = _BASE64.fullmatch(run) is not None
+        if len(parts) < (FEWEST_LINES if is_base64 else FEWEST_OTHER_LINES) or not _is_encoded(run):
             continue
         is_list = (
             sum(part.endswith("=") for part in parts) > len(parts) // 2
@@ -114,7 +117,8 @@ def _wrapped(lines: list[str], long: list[int]) -> Iterator[tuple[int, int]]:
         )
         if not is_list:  # of hashes or addresses
             last = _parts(lines[stop])[1] if stop < len(lines) else ""
-            yield first, stop + (0 < len(last) < len(parts[0]) and "-----" not in last)
+            continues = 0 < len(last) < len(parts[0]) and "-----" not in last
+            yield first, stop + (continues and (not is_base64 or _LAST_BASE64.fullmatch(last) is not None))
 
 
 def _parts(line: str) -> tuple[str, str, str]:

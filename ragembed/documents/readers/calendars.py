@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ragembed.documents.decoding import declared_text, decode
+from ragembed.documents.decoding import decoded_as
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import RawFile
@@ -20,9 +20,9 @@ COMPONENTS = ("VEVENT", "VTODO", "VJOURNAL", "VCARD")
 NAMES = {
     "SUMMARY": "", "FN": "", "DTSTART": "start", "DTEND": "end", "DUE": "due", "DURATION": "duration",
     "RRULE": "repeats", "LOCATION": "place", "ORGANIZER": "organizer", "ATTENDEE": "attendee", "CONTACT": "contact",
-    "STATUS": "status", "CATEGORIES": "categories", "RESOURCES": "resources", "URL": "url", "DESCRIPTION": "",
-    "COMMENT": "comment", "ORG": "organization", "TITLE": "title", "ROLE": "role", "TEL": "phone", "EMAIL": "email",
-    "ADR": "address", "BDAY": "birthday", "NICKNAME": "nickname", "NOTE": "note",
+    "CONFERENCE": "conference", "STATUS": "status", "CATEGORIES": "categories", "RESOURCES": "resources", "URL": "url",
+    "DESCRIPTION": "", "COMMENT": "comment", "ORG": "organization", "TITLE": "title", "ROLE": "role", "TEL": "phone",
+    "EMAIL": "email", "ADR": "address", "BDAY": "birthday", "NICKNAME": "nickname", "NOTE": "note",
 }  # fmt: skip
 """The properties that are read, with their names in the text. The others are for programs."""
 LISTS = ("ORG", "ADR")
@@ -83,9 +83,7 @@ def _properties(text: str) -> Iterator[_Property]:
 
 
 def _unquoted(value: str, charset: str) -> str:
-    data = binascii.a2b_qp(value.encode("utf-8", "surrogateescape"))
-    declared = declared_text(data, charset)
-    return decode(data).text if declared is None else declared
+    return decoded_as(binascii.a2b_qp(value.encode("utf-8", "surrogateescape")), charset)
 
 
 def _document(component: list[_Property], calendar: tuple[str, ...], last_line: int) -> ParsedDocument:
@@ -101,8 +99,7 @@ def _document(component: list[_Property], calendar: tuple[str, ...], last_line: 
         lines += [(f"{name}: {first}" if name else first, entry.line), *((line, entry.line) for line in more)]
     builder = TextBuilder()
     builder.add(lines, "text", calendar, last_line)
-    metadata = {"start": start} if start else {}
-    return ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places, metadata=metadata)
+    return builder.document(title, {"start": start} if start else None)
 
 
 def _shown(entry: _Property) -> str:

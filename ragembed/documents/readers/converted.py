@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import rtf, slides, word
+from ragembed.documents.readers import mail, rtf, slides, word, xml
+from ragembed.documents.readers.excel import WHITE
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
@@ -29,34 +31,28 @@ CONVERTERS = {
 }
 """For each format, the programs in order of preference, with the format that they convert to, or "" for text."""
 TEXT_OPTIONS = {"antiword": "-w 0 -m UTF-8.txt", "catdoc": "-d utf-8 -w", "catppt": "-d utf-8"}
+WEB_ARCHIVE = re.compile(
+    rb"(?:[\w-]+: [^\n]*\n(?:[ \t][^\n]*\n)*){0,20}content-type:\s*multipart/related", re.IGNORECASE
+)
 LONGEST_SECONDS = 10
 MOST_MEMORY = 500_000_000
 LARGEST_OUTPUT = 50_000_000
 ZIP_MAGIC = b"PK\x03\x04"
-# LibreOffice neither runs macros nor loads linked files, and its proxy is a port on which nothing listens.
-PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
-<oor:items xmlns:oor="http://openoffice.org/2001/registry" xmlns:xs="http://www.w3.org/2001/XMLSchema">
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="MacroSecurityLevel" oor:op="fuse"><value>3</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="DisableMacrosExecution" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="DisableActiveContent" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
-<prop oor:name="BlockUntrustedRefererLinks" oor:op="fuse"><value>true</value></prop></item>
-<item oor:path="/org.openoffice.Office.Writer/Content/Update">
-<prop oor:name="Link" oor:op="fuse"><value>2</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetProxyType" oor:op="fuse"><value>2</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPProxyPort" oor:op="fuse"><value>9</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPSProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
-<item oor:path="/org.openoffice.Inet/Settings">
-<prop oor:name="ooInetHTTPSProxyPort" oor:op="fuse"><value>9</value></prop></item>
-</oor:items>
+SETTINGS = (
+    ("Office.Common/Security/Scripting", "MacroSecurityLevel", "3"),
+    ("Office.Common/Security/Scripting", "DisableMacrosExecution", "true"),
+    ("Office.Common/Security/Scripting", "DisableActiveContent", "true"),
+    ("Office.Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
+    ("Office.Writer/Content/Update", "Link", "2"),
+    ("Inet/Settings", "ooInetProxyType", "2"),
+    *(("Inet/Settings", f"ooInet{kind}ProxyName", "127.0.0.1") for kind in ("HTTP", "HTTPS")),
+    *(("Inet/Settings", f"ooInet{kind}ProxyPort", "9") for kind in ("HTTP", "HTTPS")),
+)
+"""Settings of LibreOffice: no macros, no linked files, and a proxy at a port on which nothing listens."""
+ITEM = '<item oor:path="/org.openoffice.{}"><prop oor:name="{}" oor:op="fuse"><value>{}</value></prop></item>\n'
+PROFILE = f"""<?xml version="1.0" encoding="UTF-8"?>
+<oor:items xmlns:oor="http://openoffice.org/2001/registry">
+{"".join(ITEM.format(*setting) for setting in SETTINGS)}</oor:items>
 """
 # The limits must hold before the converter starts, so a small program sets them and becomes the converter.
 LIMITER = f"""
@@ -68,11 +64,15 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a Word file with the first of ``CONVERTERS`` that is installed; docx and RTF may have this name, too."""
+    """Read a Word file with the first of ``CONVERTERS``; docx files, RTF and web pages may have this name, too."""
     if file.data.startswith(rtf.MAGIC):
         yield from rtf.parse(file)
     elif file.data.startswith(ZIP_MAGIC):
         yield from word.parse_docx(file)
+    elif WEB_ARCHIVE.match(file.data):
+        yield from mail.parse_web_archive(file)
+    elif file.data.lstrip(WHITE)[:1] == b"<":
+        yield from xml.parse(file)
     else:
         yield from _convert("doc", file)
 
@@ -102,7 +102,7 @@ def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
         else:
             output = _run(name, [program, *TEXT_OPTIONS[name].split(), str(source)], source.parent)
     if not target:
-        text = FileText(decode(output).text)
+        text = FileText(decode(output))
         text.add_paragraphs(0, len(text.lines))
         yield ParsedDocument(text.text, text.blocks, page_numbers=())
     elif kind == "doc":

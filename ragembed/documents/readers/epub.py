@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
+from ragembed.documents.readers.html import decode_html, parse_page
 from ragembed.documents.readers.package import ZipPackage
 from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import TextBuilder, one_line
+from ragembed.documents.readers.structure import OutlineBuilder, one_line
 from ragembed.errors import DocumentError
 
 CONTAINER = "META-INF/container.xml"
@@ -34,13 +34,13 @@ LISTS = ("author", "subject")
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a book as one document without line and page numbers."""
     archive = ZipPackage(file.data, "EPUB")
-    package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
-    if not package_path:
+    package_paths = _Elements(archive, CONTAINER).all("rootfile", "full-path")
+    if not package_paths or not package_paths[0]:
         raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
-    package = _Elements(archive, package_path)
+    package = _Elements(archive, package_paths[0])
     found = {name: texts for tag, name in PROPERTIES.items() if (texts := package.texts(tag))}
     properties = {name: ", ".join(texts if name in LISTS else texts[:1]) for name, texts in found.items()}
-    chapters = _chapter_paths(package, posixpath.dirname(package_path))
+    chapters = _chapter_paths(package, posixpath.dirname(package_paths[0]))
     if ENCRYPTION in archive:
         locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
         if not locked.isdisjoint(chapters):
@@ -48,11 +48,10 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
     # Headers, footers and asides of a book are parts of its text.
     pages = [parse_page(decode_html(archive.read(chapter)), menu_tags={"nav"}) for chapter in chapters]
     title = properties.get("title")
-    builder = TextBuilder()
+    builder = OutlineBuilder()
     for page in pages:
-        builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.lines))
-    document = ParsedDocument(builder.text, builder.blocks, title, page_numbers=())
-    yield with_properties(document, properties)
+        builder.add_blocks(page.text, _under_chapter(page, title), [0] * len(page.line_numbers or ()))
+    yield with_properties(builder.paged(title), properties)
 
 
 def _chapter_paths(package: _Elements, folder: str) -> list[str]:
@@ -66,7 +65,7 @@ def _chapter_paths(package: _Elements, folder: str) -> list[str]:
     return list(dict.fromkeys(paths))  # a chapter belongs to the spine once; repeated, it could fill the memory
 
 
-def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
+def _under_chapter(page: ParsedDocument, book_title: str | None) -> Sequence[Block]:
     """Add the page title as a heading to a chapter without headings, unless it is the title of the book."""
     if any(block.kind == "heading" for block in page.blocks) or page.title in (None, book_title):
         return page.blocks
@@ -74,10 +73,7 @@ def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
 
 
 class _Elements(HTMLParser):
-    """The elements of an XML file in the archive, by local name.
-
-    The HTML parser ignores entity declarations, so the file cannot expand entities or load external resources.
-    """
+    """The elements of an XML file by local name. The HTML parser that finds them expands and loads nothing."""
 
     def __init__(self, archive: ZipPackage, name: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -93,10 +89,6 @@ class _Elements(HTMLParser):
     def all(self, tag: str, attribute: str) -> list[str]:
         """Return the values of ``attribute`` of all elements ``tag`` that have it."""
         return [found[attribute] for found in self.found.get(tag, []) if attribute in found]
-
-    def first(self, tag: str, attribute: str) -> str:
-        """Return the first value of :meth:`all`, or an empty string."""
-        return next(iter(self.all(tag, attribute)), "")
 
     def texts(self, tag: str) -> list[str]:
         """Return the distinct texts of all elements ``tag``."""

@@ -12,18 +12,21 @@ from itertools import chain, islice, product
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import xml
 from ragembed.documents.readers.ooxml import (
     NAMESPACES,
     frame_text,
     graphic_texts,
     main_part,
     optional,
+    properties_of,
     shapes_of,
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, whole_number
-from ragembed.documents.readers.properties import core_properties, with_metadata
+from ragembed.documents.readers.properties import with_metadata
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
@@ -37,31 +40,32 @@ from ragembed.documents.readers.spreadsheet import (
     shown_number,
 )
 from ragembed.documents.readers.structure import LONGEST_TEXT, OLE_MAGIC, LimitExceededError
+from ragembed.documents.readers.table import parse_delimited
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
 DIGITS = "0123456789"
 RANGE = re.compile(r"([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)")
 ZIP_MAGIC = b"PK\x03\x04"
+WHITE = b"\xef\xbb\xbf \t\r\n"
+"""What can be in front of the first tag of a web page."""
 XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError, TypeError, ValueError)
 """Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
 
 
 def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read the sheets of an xlsx file. A formula is read as the value that was saved with it.
-
-    A sheet that cannot be read is skipped with a warning.
-    """
+    """Read the sheets of an xlsx file, formulas as their saved values. A sheet that cannot be read is a warning."""
     package = ZipPackage(file.data, "Excel file", NAMESPACES)
     rows = rows_of_sheets(_Workbook(package, file.options).sheets(), file.options)
-    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
-    yield from with_metadata(sheet_documents(rows, file.options), properties)
+    yield from with_metadata(sheet_documents(rows, file.options), properties_of(package, file.options))
 
 
 def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read the sheets of an xls file, or of an xlsx file with that name. Raises like :func:`parse_xlsx`."""
+    """Read the sheets of an xls file, or an xlsx file, a web page, XML or a text table with that name."""
     if file.data.startswith(ZIP_MAGIC):
         yield from parse_xlsx(file)
+    elif not is_binary(file.data) and file.data.strip():
+        yield from (xml.parse if file.data.lstrip(WHITE)[:1] == b"<" else parse_delimited)(file)
     else:
         yield from sheet_documents(rows_of_sheets(_xls_sheets(file.data), file.options), file.options)
 

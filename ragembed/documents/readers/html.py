@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 
 from ragembed.documents.decoding import declared_text
-from ragembed.documents.model import Block, BlockKind, ParsedDocument
+from ragembed.documents.model import BlockKind, ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.blobs import without_blobs
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, FormulaBuilder, scripts
@@ -84,33 +84,14 @@ SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
 
-@dataclass(frozen=True)
-class HtmlPage:
-    """The text of a page. ``lines[i]`` is the source line of text line ``i``, ``title`` is the ``<title>`` element.
-
-    ``meta`` has the properties in ``<meta>`` elements.
-    """
-
-    text: str
-    blocks: list[Block]
-    lines: list[int]
-    title: str | None
-    meta: dict[str, list[str]]
-
-
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a web page. ``line_numbers`` has the source line where each text line starts.
-
-    A template that has only scripts and placeholders is source code.
-    """
+    """Read a web page, with the source line of each text line. A template without text is source code."""
     text = decode_html(file.data)
     page = parse_page(text)
     if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
         yield from source.parse(file)
         return
-    document = ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
-    meta = {name: values[0] if len(values) == 1 else values for name, values in page.meta.items()}
-    yield with_properties(document, meta)
+    yield with_properties(replace(page, title=page_title(page), metadata={}), page.metadata)
 
 
 def decode_html(data: bytes) -> str:
@@ -120,7 +101,7 @@ def decode_html(data: bytes) -> str:
     return text_of(data) if text is None else without_blobs(text)
 
 
-def page_title(page: HtmlPage) -> str | None:
+def page_title(page: ParsedDocument) -> str | None:
     """Return the title of a page without the name of the site, which often stands beside the level-1 heading."""
     top = next((b.headings[0] for b in page.blocks if b.kind == "heading" and len(b.headings) == 1), None)
     if page.title is None:
@@ -134,11 +115,8 @@ def page_title(page: HtmlPage) -> str | None:
     return title
 
 
-def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> HtmlPage:
-    """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
-
-    Without ``keep_quotes``, the text that a mail quotes is left out, unless there is no other text.
-    """
+def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MENU_TAGS) -> ParsedDocument:
+    """Return the text, ``<title>`` and ``<meta>`` of a page, without menus or quotes of mails if it has other text."""
     page = _run(text, menu_tags, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:
         whole = _run(text, None, keep_quotes=keep_quotes)
@@ -146,7 +124,7 @@ def parse_page(text: str, *, keep_quotes: bool = True, menu_tags: Set[str] = MEN
     return page if page.blocks or keep_quotes else parse_page(text)
 
 
-def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
+def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> ParsedDocument:
     tags = text.count("<")
     if tags > MOST_TAGS:
         raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
@@ -162,26 +140,8 @@ def _run(text: str, menu_tags: Set[str] | None, keep_quotes: bool) -> HtmlPage:
         raise DocumentError(f"malformed HTML: {error}") from error
     parser.end_block()
     parser.end_asides()
-    builder = parser.content.builder
-    title = one_line("".join(parser.title)) or None
-    return HtmlPage(builder.text, builder.blocks, builder.places, title, parser.meta)
-
-
-class _Inside:
-    """Tracks whether the parser is inside an element, by counting the open tags with the same name."""
-
-    def __init__(self) -> None:
-        self.tag = ""
-        self.depth = 0
-
-    def enter(self, tag: str) -> None:
-        self.tag, self.depth = tag, 1
-
-    def start(self, tag: str) -> None:
-        self.depth += tag == self.tag
-
-    def end(self, tag: str) -> None:
-        self.depth -= tag == self.tag
+    meta = {name: values[0] if len(values) == 1 else values for name, values in parser.meta.items()}
+    return parser.content.builder.document(one_line("".join(parser.title)) or None, meta)
 
 
 @dataclass
@@ -198,15 +158,11 @@ class _Aside:
 
     def __init__(self, above: TextBuilder, path: HeadingPath, is_note: bool) -> None:
         self.above, self.path = above, path
-        self._is_note, self._linked, self._other = is_note, 0, 0
+        self.is_note, self.linked, self.other = is_note, 0, 0
 
     def add(self, data: str, in_link: bool) -> None:
         size = len(data.strip())
-        self._linked, self._other = self._linked + size * in_link, self._other + size * (not in_link)
-
-    @property
-    def is_menu(self) -> bool:
-        return not self._is_note and self._linked > self._other
+        self.linked, self.other = self.linked + size * in_link, self.other + size * (not in_link)
 
 
 def _is_note(attributes: Attributes) -> bool:
@@ -215,7 +171,7 @@ def _is_note(attributes: Attributes) -> bool:
 
 
 class _HtmlParser(HTMLParser):
-    """Passes the text of a page to :attr:`content`."""
+    """Passes the text of a page to :attr:`content`. ``_dropped`` and ``_main`` are the open tags of the same name."""
 
     def __init__(self, menu_tags: Set[str] | None, keep_quotes: bool) -> None:
         super().__init__(convert_charrefs=True)
@@ -224,8 +180,8 @@ class _HtmlParser(HTMLParser):
         self.meta: dict[str, list[str]] = {}
         self._menu_tags = menu_tags
         self._keep_quotes = keep_quotes
-        self._dropped = _Inside()
-        self._main = _Inside()
+        self._dropped: list[str] = []
+        self._main: list[str] = []
         self._in_title = False
         self._heading = 0
         self._signature: str | None = None
@@ -246,17 +202,17 @@ class _HtmlParser(HTMLParser):
         self._in_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._dropped.depth:
-            self._dropped.start(tag)
+        if self._dropped:
+            self._dropped += [tag] * (tag == self._dropped[0])
             return
         attributes = {name: value or "" for name, value in attrs}
         if self._is_dropped(tag, attributes):
-            self._dropped.enter(tag)
+            self._dropped = [tag]
             return
-        if self._main.depth:
-            self._main.start(tag)
+        if self._main:
+            self._main += [tag] * (tag == self._main[0])
         elif tag in MAIN_TAGS or attributes.get("role") == "main":
-            self._main.enter(tag)
+            self._main = [tag]
         self._start(tag, attributes)
 
     def _start(self, tag: str, attributes: Attributes) -> None:
@@ -283,11 +239,12 @@ class _HtmlParser(HTMLParser):
             self._start_block(tag, attributes)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._dropped.depth:
-            self._dropped.end(tag)
+        if self._dropped:
+            if tag == self._dropped[0]:
+                self._dropped.pop()
             return
-        if self._main.depth:
-            self._main.end(tag)
+        if self._main[:1] == [tag]:
+            self._main.pop()
         if self._formula:
             self._end_formula(tag)
         elif tag == "a":
@@ -307,7 +264,7 @@ class _HtmlParser(HTMLParser):
             self._end_element(tag)
 
     def handle_data(self, data: str) -> None:
-        if self._dropped.depth:
+        if self._dropped:
             return
         line = self.getpos()[0]
         if self._asides:
@@ -364,7 +321,7 @@ class _HtmlParser(HTMLParser):
         self.end_block()
         aside, inner = self._asides.pop(), self.content.builder
         self.content.builder, self.content.path = aside.above, aside.path
-        if not aside.is_menu:
+        if aside.is_note or aside.linked <= aside.other:
             aside.above.add_blocks(inner.text, inner.blocks, inner.places)
 
     def _is_dropped(self, tag: str, attributes: Attributes) -> bool:
@@ -381,7 +338,7 @@ class _HtmlParser(HTMLParser):
             return True
         if self._menu_tags is None:
             return False
-        if tag in self._menu_tags and not (self._main.depth and tag != "nav"):
+        if tag in self._menu_tags and not (self._main and tag != "nav"):
             return True
         return attributes.get("role") in MENU_ROLES or not MENU_CLASSES.isdisjoint(classes)
 
@@ -393,7 +350,7 @@ class _HtmlParser(HTMLParser):
             self._break()
         elif tag in PARAGRAPH_TAGS:
             self._break()
-            if tag == "aside" and self._menu_tags is not None and not self._main.depth and not self._cell_open:
+            if tag == "aside" and self._menu_tags is not None and not self._main and not self._cell_open:
                 self.end_block()
                 content = self.content
                 self._asides.append(_Aside(content.builder, content.path, _is_note(attributes)))

@@ -1,8 +1,4 @@
-"""Read LaTeX and BibTeX as plain text: sections, paragraphs, lists, listings and tables; entries with their fields.
-
-Formulas keep their source. Macros without arguments are replaced once by their plain text. No other macro is executed,
-and no other file is read.
-"""
+"""Read LaTeX and BibTeX as plain text. Formulas keep their source, and only macros without arguments are replaced."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Iterator
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers import source
+from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, scripts
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line
 
@@ -57,7 +54,10 @@ SYMBOLS = {
 }  # fmt: skip
 LENGTHS = frozenset(("kern", "hskip", "vskip", "raise", "lower", "mskip", "hbox", "vbox"))
 LENGTH = re.compile(r"\s*(?:to\s*)?-?[\d.]*\s*(?:(?:em|ex|pt|cm|mm|in|bp|pc|mu)\b|\\[a-z]+)?")
-ENCLOSED = {"footnote": (" (", ")"), "thanks": (" (", ")"), "href": ("", " "), "url": ("", "")}
+ENCLOSED = {
+    "footnote": (" (", ")"), "thanks": (" (", ")"), "href": ("", " "), "url": ("", ""),
+    "textsuperscript": (RAISED, LEVEL), "textsubscript": (LOWERED, LEVEL),
+}  # fmt: skip
 """What stands before and after the first argument of a command."""
 CITATIONS = re.compile(r"(?:no|paren|foot|text|auto|full|smart|super)?cite[a-z]*", re.IGNORECASE)
 WITHOUT_TEXT = {
@@ -145,7 +145,7 @@ def plain(text: str, macros: Macros | None = None) -> str:
     done = 0
     while match := INLINE.match(text, done):
         done = plain_text.add(text, match)
-    return one_line("".join(plain_text.parts))
+    return one_line(scripts("".join(plain_text.parts)))
 
 
 def _after_options(text: str, at: int) -> int:

@@ -10,7 +10,7 @@ import binascii
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.errors import MessageError
 from email.header import decode_header
@@ -23,12 +23,12 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from ragembed.documents.decoding import declared_text, decode
+from ragembed.documents.decoding import declared_text, decode, decoded_as
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.html import decode_html, page_title, parse_page
 from ragembed.documents.readers.mail_text import (
     MOST_LINES,
-    MailText,
+    at_lines,
     check_lines,
     html_text,
     is_picture,
@@ -136,7 +136,7 @@ class _MailPart:
         declared = declared_text(content, _tolerant(lambda: self.message.get_content_charset("")) or "")
         if declared is not None:
             return declared
-        return decode(content).text if self.content_type == "text/plain" else decode_html(content)
+        return decode(content) if self.content_type == "text/plain" else decode_html(content)
 
     def places(self) -> list[int]:
         """Return the line of the file for each line of the decoded content. The last one holds for further lines."""
@@ -165,10 +165,9 @@ def parse_web_archive(file: RawFile) -> Iterator[ParsedDocument]:
     if not pages:
         raise DocumentError("has no HTML part: expected a web page that was saved as MHTML")
     for part in pages:
-        page, places = parse_page(part.text()), part.places()
+        page = at_lines(parse_page(part.text()), part.places())
         if page.blocks or part is pages[-1]:
-            lines = [places[min(line, len(places)) - 1] for line in page.lines]
-            yield ParsedDocument(page.text, page.blocks, page_title(page) or one_line(subject), line_numbers=lines)
+            yield replace(page, title=page_title(page) or one_line(subject), metadata={})
             return
 
 
@@ -216,10 +215,7 @@ def _postmarks(data: bytes) -> list[tuple[int, int]]:
 
 
 def _mail(data: bytes, line: int, others: frozenset[str] | None) -> Iterator[ParsedDocument | Member]:
-    """Yield a mail that starts on the line ``line`` of the file, and its attachments.
-
-    The mails with the ids ``others`` are read too, or all that it quotes if that is None. Quotes of them are left out.
-    """
+    """Yield a mail that starts at ``line``, without quotes of the mails ``others`` (None: all), and its attachments."""
     found = _PartFinder(data, line)
     message = found.collect(0, len(data))
     metadata = header_metadata(message)
@@ -231,7 +227,7 @@ def _mail(data: bytes, line: int, others: frozenset[str] | None) -> Iterator[Par
     builder = text_of_mail([_mail_text(part, keep_quotes) for part in texts], keep_quotes=keep_quotes)
     if not builder.blocks and subject:
         builder.add_text(subject, line)
-    yield ParsedDocument(builder.text, builder.blocks, subject, line_numbers=builder.places, metadata=metadata)
+    yield builder.document(subject, metadata)
     for part in found.parts:
         if not part.is_text and not part.content_type.startswith(NOT_READ):
             member = _attachment(part, metadata)
@@ -342,10 +338,7 @@ def _headers_end(data: bytes, start: int, stop: int) -> int:
 
 
 def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
-    """Return the parts of the alternative with plain text, else of the one with HTML, and all attachments.
-
-    If the plain text is a stub, the HTML replaces it, or follows it if it is shorter.
-    """
+    """Return the parts with plain text, unless it is a stub, or with HTML, or both; and all attachments."""
     shown: dict[str, tuple[list[_MailPart], str]] = {}
     for parts in alternatives:
         for part in parts:
@@ -363,12 +356,11 @@ def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
     ]
 
 
-def _mail_text(part: _MailPart, keep_quotes: bool) -> MailText:
+def _mail_text(part: _MailPart, keep_quotes: bool) -> ParsedDocument:
     """Return the text of a part. A line of the content that is several lines of the file has the place of the first."""
-    text, places = part.text(), part.places()
     is_html = part.content_type == "text/html"
-    found = html_text(text, keep_quotes=keep_quotes) if is_html else plain_text(text)
-    return found.at(lambda line: places[min(line, len(places)) - 1])
+    text = part.text()
+    return at_lines(html_text(text, keep_quotes=keep_quotes) if is_html else plain_text(text), part.places())
 
 
 def header_metadata(headers: bytes | Message) -> dict[str, Any]:
@@ -412,14 +404,11 @@ def _header_text(value: str | None) -> str:
     if not value:
         return ""
     if not value.isascii():
-        value = decode(value.encode("utf-8", "surrogateescape")).text
+        value = decode(value.encode("utf-8", "surrogateescape"))
     pieces = _tolerant(partial(decode_header, value))
     if pieces is None:
         return well_formed(value)
-    texts = (
-        piece if isinstance(piece, str) else declared_text(piece, charset or "") or decode(piece).text
-        for piece, charset in pieces
-    )
+    texts = (piece if isinstance(piece, str) else decoded_as(piece, charset or "") for piece, charset in pieces)
     return well_formed("".join(texts))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import unescape
 from itertools import accumulate
 
-from ragembed.documents.model import Block
+from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.html import parse_page
 from ragembed.documents.readers.structure import FileText, TextBuilder
 from ragembed.errors import DocumentError
@@ -55,34 +55,26 @@ _WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]{2,}")
 _PICTURES = (".bmp", ".emz", ".gif", ".heic", ".ico", ".jpeg", ".jpg", ".png", ".svg", ".tif", ".tiff", ".webp", ".wmz")
 
 
-@dataclass(frozen=True, slots=True)
-class MailText:
-    """A text of a mail with its blocks and the place of each line. A mail can have several texts."""
-
-    text: str
-    blocks: Sequence[Block]
-    places: Sequence[int]
-
-    def at(self, place: Callable[[int], int]) -> MailText:
-        """Replace the places by those that ``place`` returns for them."""
-        return replace(self, places=[place(line) for line in self.places])
-
-
-def plain_text(text: str) -> MailText:
-    """Return a plain text without the addresses of links and pictures. Its places are its lines."""
+def plain_text(text: str) -> ParsedDocument:
+    """Return a plain text without the addresses of links and pictures."""
     check_lines(text.count("\n"))
     found = FileText(_LINKS.sub("", text))
     found.add_paragraphs(0, len(found.lines))
-    return MailText(found.text, found.blocks, range(1, len(found.lines) + 1))
+    return replace(found.document(), line_numbers=range(1, len(found.lines) + 1))
 
 
-def html_text(html: str, *, keep_quotes: bool) -> MailText:
-    """Return the text of a web page, with or without marked quotes. Its places are the lines of the page."""
+def html_text(html: str, *, keep_quotes: bool) -> ParsedDocument:
+    """Return the text of a web page, with or without marked quotes."""
     check_lines(html.count("\n"))
     if html.count("<") > MOST_TAGS:
         raise DocumentError(f"its HTML has more than {MOST_TAGS:,} tags")
-    page = parse_page(html, keep_quotes=keep_quotes)
-    return MailText(page.text, page.blocks, page.lines)
+    return parse_page(html, keep_quotes=keep_quotes)
+
+
+def at_lines(document: ParsedDocument, lines: Sequence[int]) -> ParsedDocument:
+    """Replace the lines of a document by those of the file. The last of ``lines`` holds for further ones."""
+    numbers = document.line_numbers or ()
+    return replace(document, line_numbers=[lines[min(number, len(lines)) - 1] for number in numbers])
 
 
 def check_lines(count: int) -> None:
@@ -99,7 +91,7 @@ def is_stub(plain: str, html: str) -> bool:
     return len(words - set(_WORD.findall(plain.casefold()))) > len(words) / 2
 
 
-def text_of_mail(texts: Sequence[MailText], *, keep_quotes: bool) -> TextBuilder:
+def text_of_mail(texts: Sequence[ParsedDocument], *, keep_quotes: bool) -> TextBuilder:
     """Return the text of a mail. If it is empty without quotes and signatures, as in a forwarded mail, return all."""
     chosen = _chosen(texts, partial(own_lines, keep_quotes=keep_quotes))
     return chosen if chosen.blocks else _chosen(texts, _without_data)
@@ -110,25 +102,21 @@ def is_picture(name: str) -> bool:
     return name.lower().endswith(_PICTURES)
 
 
-def _chosen(texts: Sequence[MailText], choose: Callable[[Sequence[str]], list[bool]]) -> TextBuilder:
+def _chosen(texts: Sequence[ParsedDocument], choose: Callable[[Sequence[str]], list[bool]]) -> TextBuilder:
     builder = TextBuilder()
     for each in texts:
-        lines = each.text.split("\n")
+        lines, places = each.text.split("\n"), each.line_numbers or ()
         starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
         kept = choose(lines)
         for block in each.blocks:
             first, last = (bisect_right(starts, offset) - 1 for offset in (block.start, block.end - 1))
             numbers = [number for number in range(first, last + 1) if kept[number]]
-            builder.add([(lines[number], each.places[number]) for number in numbers], block.kind, block.headings)
+            builder.add([(lines[number], places[number]) for number in numbers], block.kind, block.headings)
     return builder
 
 
 def own_lines(lines: Sequence[str], *, keep_quotes: bool) -> list[bool]:
-    """Return for each line of a mail whether it is kept.
-
-    Without ``keep_quotes``, quotes below the last line of an answer are dropped, and other quotes are cut to their last
-    ``KEPT_QUOTE`` lines.
-    """
+    """Return for each line of a mail whether it is kept. Quotes are cut to ``KEPT_QUOTE`` lines or dropped."""
     kept = _without_data(lines)
     if not keep_quotes:
         kept = _without_quotes(lines, _before_original(lines, kept))
@@ -212,10 +200,7 @@ def _attribution_start(lines: Sequence[str], first: int) -> int:
 
 
 def _without_signatures(lines: Sequence[str], kept: list[bool]) -> list[bool]:
-    """Drop the signatures below ``--``, and the footers of mailing lists below a long line of underscores.
-
-    They end where a quoted mail starts.
-    """
+    """Drop the signatures below ``--`` and the footers of mailing lists, up to a quoted mail."""
     kept = list(kept)
     stop, following = len(lines), 0
     for number in reversed(range(len(lines))):

@@ -41,20 +41,10 @@ GLYPHS = {
     "pc": "·", "lh": "☞", "eq": "=", "pl": "+", "**": "*", "ff": "ff", "fi": "fi", "fl": "fl",
 }  # fmt: skip
 MARKS = {":": "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", ",": "\u0327"}
-SIGNS = {
-    "-": "-",
-    "e": "\\",
-    "\\": "\\",
-    " ": " ",
-    "~": " ",
-    "0": " ",
-    "t": "\t",
-    "'": "'",
-    "`": "`",
-    ".": ".",
-    "_": "_",
-}
+SIGNS = {**{sign: sign for sign in "-\\ '`._"}, "e": "\\", "~": " ", "0": " ", "t": "\t"}
 STRINGS = {"lq": "“", "rq": "”", "Tm": "™", "R": "®", "L": "“", "C+": "C++", "--": "–", "PI": "π", "q": '"', "Aq": "'"}
+ORDINAL = re.compile(r"\(?(?:\d{1,3}|[A-Za-z]|[ivx]+)[.)]")
+"""The number of an item of a list."""
 UNICODE = re.compile(r"u([0-9A-F]{4,6})(?:_([0-9A-F]{4,6}))?$")
 
 FONTS = frozenset(("B", "I", "SM", "SB", "R"))
@@ -223,6 +213,8 @@ class _Page:
         text = _unescaped(tag[0]).strip() if tag else ""
         if text in ("•", "*", "-", "o", "·", "–", "—", "+"):
             self._content.prefix = "- "
+        elif ORDINAL.fullmatch(text):
+            self._content.prefix = f"{text} "
         elif text:
             self._content.add_line(text, number + 1)
 
@@ -260,9 +252,17 @@ class _Page:
     def _table(self, number: int) -> int:
         """Add a table of the preprocessor tbl. Lines up to one that ends with a full stop describe its columns."""
         tab, stop = "\t", self._end_of(number, ".TE")
-        in_format, rows = True, []
+        in_format, rows, depth = True, [], 0
+        block: list[str] = []
         for at in range(number + 1, stop):
             line = self.lines[at]
+            if block and (match := REQUEST.match(line)):
+                line = _plain(match["rest"])
+            block.append(line)
+            depth += line.count("T{") - line.count("T}")
+            if depth > 0:
+                continue
+            line, block, depth = " ".join(block), [], 0
             if in_format:
                 if match := re.search(r"tab\s*\((.)\)", line):
                     tab = match[1]
@@ -274,6 +274,7 @@ class _Page:
                 rows.append((" | ".join(cells).strip(" |"), at + 1))
             elif (match := REQUEST.match(line)) and match["name"] in FONTS | ALTERNATING:
                 rows.append((_plain(match["rest"]), at + 1))
+        rows += [(_unescaped(line), stop) for line in block if line.strip("T{} ")]  # of a text without an end
         self._content.add_listing(rows, "table")
         return stop
 

@@ -29,7 +29,8 @@ _TEXT = r"""(?:"[^"<>]{0,99}"|'[^'<>]{0,99}'|[^\s<>"']{1,99})"""
 _NAME, _PAIR = r"[#.][\w:.-]+", rf"[\w:-]+={_VALUE}"
 _REST = rf"(?:[ \t]+(?:{_NAME}|{_PAIR}))*[ \t]*\}}"
 ATTRIBUTES = re.compile(
-    rf"(?<=[)\]`*_}}])\{{:?[ \t]*(?:{_NAME}|{_PAIR}){_REST}"  # of the link, picture or code before
+    rf"(?<=[)\]`])\{{:?[ \t]*(?:{_NAME}|{_PAIR}){_REST}"  # of the link, picture or code before
+    rf"|(?<=[*_}}])\{{:?[ \t]*[#.][^\W\d][\w:.-]*{_REST}"  # of the emphasis before; formulas have _{{i=1}}
     rf"|^[ \t]*\{{:?[ \t]*(?:toc|{_NAME}|{_PAIR}){_REST}[ \t]*$"  # of the block above
     rf"|[ \t]{{0,9}}\{{:?[ \t]*{_NAME}{_REST}(?=[ \t]*(?:#*[ \t]*$|\|))"  # of the heading, paragraph or cell
 )
@@ -78,10 +79,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
 
 
 class MarkdownScanner:
-    """Finds the blocks of a text, leaves out its markup, and collects its tags and the links of a wiki.
-
-    ``path`` holds the headings above, and is updated.
-    """
+    """Finds the blocks below the headings ``path``, leaves out the markup, and collects tags and links of a wiki."""
 
     def __init__(self, text: str, path: HeadingPath) -> None:
         self.file_text = FileText(text)

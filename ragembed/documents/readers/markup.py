@@ -29,6 +29,7 @@ ORG_SETTINGS = re.compile(
 )
 """Keywords that say nothing about the document."""
 ORG_PROPERTY = re.compile(r"[ \t]*:(?P<key>(?!end:|properties:)[\w-]+):[ \t]+(?P<value>\S.*)$", re.IGNORECASE)
+ORG_DATE = re.compile(r"[<\[](\d{4}-\d\d-\d\d)(?: [^\W\d]+\.?)?( \d\d?:\d\d)?[^<>\[\]]*[>\]]")
 ORG_LISTING = re.compile(r"[ \t]*#\+begin_(?P<name>src|example|export)\b", re.IGNORECASE)
 ORG_COMMENT = re.compile(r"[ \t]*#(?: |$)")
 ORG_MARKUP = re.compile(r"\[\[(?P<target>[^\[\]\n]+)\](?:\[(?P<label>[^\[\]\n]+)\])?\]|(?<!<)<{2,3}[^<>\n]+>{2,3}")
@@ -85,12 +86,13 @@ def _org_properties(lines: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value.strip())
+    values = {key: [ORG_DATE.sub(r"\1\2", value) for value in each] for key, each in values.items()}
     one = {key: each[0] if len(set(each)) == 1 else list(dict.fromkeys(each)) for key, each in values.items()}
     return {**one, "tags": " ".join(tags)} if tags else one
 
 
 def _clean_org(links: dict[str, None], lines: list[str], number: int) -> None:
-    """Leave out a comment and the names of places, and replace links by their text."""
+    """Leave out a comment, a setting and the names of places, and replace links by their text."""
 
     def shown(found: re.Match[str]) -> str:
         if found["target"] and not found["target"].startswith(("http:", "https:")):
@@ -98,7 +100,9 @@ def _clean_org(links: dict[str, None], lines: list[str], number: int) -> None:
         return found["label"] or found["target"] or ""
 
     line = lines[number]
-    if ORG_COMMENT.match(line):
+    keyword = ORG_KEYWORD.match(line)
+    key = keyword["key"].lower() if keyword else ""
+    if ORG_COMMENT.match(line) or (ORG_SETTINGS.fullmatch(key) and key not in ("html", "latex")):
         lines[number] = ""
     elif line.strip().lower() == "#+begin_comment":
         _empty(lines, number, _closing(lines, number, "#+end_comment", ORG_HEADING))
@@ -177,7 +181,8 @@ def _asciidoc_heading(lines: list[str], number: int) -> Heading | None:
     above = lines[number - 1].strip() if number else ""
     underline = ADOC_UNDERLINE.match(below)
     is_title = underline and len(line) <= LONGEST_UNDERLINED and any(map(str.isalnum, line)) and not line[0].isspace()
-    if underline and is_title and abs(len(line) - len(below)) <= 2 and (not above or ADOC_LEAD.match(above)):
+    stands_alone = (not above or ADOC_LEAD.match(above)) and not ADOC_LEAD.match(line)
+    if underline and is_title and abs(len(line) - len(below)) <= 2 and stands_alone:
         return ADOC_LEVELS.index(underline["mark"]) + 1, line, number + 2
     return None
 

@@ -51,7 +51,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
             builder.add(lines, kind, path_of_headings.headings, numbers[-1])
         for output in _outputs(cell, index, places):
             builder.add(output, "code", path_of_headings.headings)
-    yield ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
+    yield builder.document(title)
 
 
 def _cells(raw: str) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def _output_lines(value: object, key: str, places: list[int]) -> list[tuple[str,
     text, numbers = _joined(value, places)
     if key in HTML_KEYS:
         page = parse_page(text[:LONGEST_HTML])
-        text, numbers = page.text, [numbers[min(line, len(numbers)) - 1] for line in page.lines]
+        text, numbers = page.text, [numbers[min(line, len(numbers)) - 1] for line in page.line_numbers or ()]
     text = TERMINAL_CODE.sub("", text)
     lines: list[tuple[str, int]] = []
     room = LONGEST_OUTPUT

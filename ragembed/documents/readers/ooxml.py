@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.readers.formulas import LEVEL, LOWERED, RAISED, SYMBOL_FONT, formula, scripts, symbols
 from ragembed.documents.readers.numbering import numeral
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.properties import core_properties
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.spreadsheet import shown_number
 from ragembed.documents.readers.structure import LimitExceededError, indent, one_line
@@ -51,6 +52,11 @@ FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|svg|[ew]mf|tiff?)\Z", re.IGNO
 def main_part(package: ZipPackage, usual: str) -> str:
     """Return the name of the main part of a package."""
     return next(iter(package.related("", "officeDocument")), usual)
+
+
+def properties_of(package: ZipPackage, options: ReadOptions) -> dict[str, str]:
+    """Return the properties of a file. Broken ones are a warning."""
+    return core_properties(optional(package, package.related("", "core-properties"), options))
 
 
 def optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:
@@ -223,12 +229,14 @@ def _chart_lines(root: Element) -> Iterator[str]:
     """Yield the titles of a chart, and its values as a table with a column for each series."""
     for paragraph in root.iter("p"):
         yield one_line(text_of(paragraph))
-    for title in (*root.iter("cx-title"), *root.iter("cx-series")):
-        yield one_line(" ".join(value.text or "" for value in title.iter("cx-v")))
-    series = [
-        (_points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx")), _points(_child(one, "c-val", "c-yVal")))
-        for one in root.iter("c-ser")
-    ]
+    for title in (element for element in root.iter() if element.tag in ("c-title", "cx-title", "cx-series")):
+        yield one_line(" ".join(value.text or "" for value in title.iter() if value.tag in ("c-v", "cx-v")))
+    series = []
+    for one in root.iter("c-ser"):
+        labels, name = _points(_child(one, "c-cat", "c-xVal")), _points(_child(one, "c-tx"))
+        series.append((labels, name, _points(_child(one, "c-val", "c-yVal"))))
+        if sizes := _points(_child(one, "c-bubbleSize")):
+            series.append((labels, {}, sizes))
     for labels, group in groupby(series, key=lambda one: one[0]):
         _, names, values = zip(*group, strict=True)
         yield from _table([labels, *values], [" ".join(name.values()) for name in names])
@@ -237,7 +245,7 @@ def _chart_lines(root: Element) -> Iterator[str]:
 
 
 def _table(columns: list[dict[int, str]], names: list[str]) -> Iterator[str]:
-    yield " | ".join(names)
+    yield " | ".join(names).rstrip(" |")
     for at in sorted({at for column in columns for at in column}):
         yield " | ".join(column.get(at, "") for column in (columns if columns[0] else columns[1:])).rstrip(" |")
 

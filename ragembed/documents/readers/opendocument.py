@@ -59,9 +59,7 @@ def parse_odt(file: RawFile) -> Iterator[ParsedDocument]:
         else:
             reading.add(piece)
     builder.finish()
-    properties = reading.properties()
-    title = builder.title or properties.get("title")
-    yield with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
+    yield reading.document()
 
 
 def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
@@ -72,9 +70,7 @@ def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
         if piece.tag == "page":
             builder.place += 1
             reading.add_slide(piece)
-    properties = reading.properties()
-    document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)
-    yield with_properties(document, properties)
+    yield reading.document()
 
 
 def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
@@ -134,6 +130,11 @@ class _OpenDocument:
     def properties(self) -> dict[str, str]:
         """Return the document properties. Broken properties are a warning."""
         return core_properties(self._optional("meta.xml"))
+
+    def document(self) -> ParsedDocument:
+        """Return the text that was built, with the properties."""
+        properties = self.properties()
+        return with_properties(self.builder.paged(properties.get("title")), properties)
 
     def add(self, element: Element, label: str = "") -> None:
         """Add a heading, paragraph, list, row, shape or group. Other elements have no text, such as tracked changes."""
@@ -221,7 +222,7 @@ class _OpenDocument:
         """Yield the roots of the formulas and charts in a shape."""
         for child in shape:
             if child.tag == "object":
-                part = f"{attribute(child, 'href').removeprefix('./')}/{CONTENT}"
+                part = f"{attribute(child, 'href').removeprefix('./').rstrip('/')}/{CONTENT}"
                 yield from self._optional(part)
                 yield from child.iterfind("math-math")
 

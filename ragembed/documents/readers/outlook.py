@@ -10,12 +10,12 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ragembed.documents.decoding import declared_text, decode
+from ragembed.documents.decoding import declared_text, decoded_as
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
-from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, is_stub, plain_text, text_of_mail
+from ragembed.documents.readers.mail_text import html_text, is_picture, is_stub, plain_text, text_of_mail
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -93,7 +93,7 @@ class _Storage:
             if not is_picture(member.name):
                 yield member
 
-    def _body(self, options: ReadOptions) -> MailText:
+    def _body(self, options: ReadOptions) -> ParsedDocument:
         """Return the text, else that of the HTML, else that of the RTF."""
         text, html = self._text(_BODY), self._html()
         if text.strip() and not is_stub(text, html):
@@ -147,9 +147,7 @@ class _Storage:
         if f"__substg1.0_{number}001F" in self._names:
             text = self._stream(f"__substg1.0_{number}001F").decode("utf-16-le", "replace")
         elif f"__substg1.0_{number}001E" in self._names:
-            data = self._stream(f"__substg1.0_{number}001E")
-            declared = declared_text(data, f"cp{self._code_page}")
-            text = decode(data).text if declared is None else declared
+            text = decoded_as(self._stream(f"__substg1.0_{number}001E"), f"cp{self._code_page}")
         else:
             return ""
         return well_formed(text.replace("\r\n", "\n")).replace("\0", "")
@@ -180,11 +178,7 @@ class _Storage:
         # The stream starts with a header, whose length depends on the kind of the folder. Entries have 16 bytes.
         start = len(data) % _FIXED.size + (_FIXED.size if len(self._path) != 1 else 0)
         whole = (len(data) - start) // _FIXED.size * _FIXED.size
-        return (
-            {number: value for _, number, value in _FIXED.iter_unpack(data[start : start + whole])}
-            if start >= 0
-            else {}
-        )
+        return {number: value for _, number, value in _FIXED.iter_unpack(data[start : start + whole])}
 
     def _folders(self, prefix: str) -> Iterator[_Storage]:
         return (self._folder(name) for name in sorted(self._names) if name.startswith(prefix))

@@ -1,8 +1,7 @@
 """Zip packages with XML parts: the container of Office Open XML, OpenDocument and EPUB files.
 
-All sizes are checked while a part is unpacked, because the sizes that a package declares can be false. XML is parsed
-with the standard library: it never loads external resources, and parts with declarations, which could define entities,
-are refused.
+Sizes are checked while a part is unpacked, because those that a package declares can be false. The standard library
+parses the XML without external resources, and parts with declarations, which could define entities, are refused.
 """
 
 from __future__ import annotations
@@ -255,10 +254,7 @@ class _PieceReader:
 
 
 def _without_dtd(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield the chunks, after checking that a document type before the first element has no declarations of its own.
-
-    Nothing loads the file that a document type names, such as ``office.dtd`` in old OpenDocument files.
-    """
+    """Yield the chunks. A document type may name a file, which is not loaded, but have no declarations."""
     guard = expat.ParserCreate()
     started: list[str] = []
 

@@ -1,8 +1,4 @@
-"""Read PDF files: text in reading order with headings, tables, code and page numbers.
-
-A process of its own extracts the text with PDFium, see :mod:`.pdf_pages`. This module sets its limits and recognises
-the text of scanned pages. :mod:`.pdf_layout` turns the extracted lines into blocks.
-"""
+"""Read PDF files: text in reading order with headings, tables, code and page numbers, and scanned pages by OCR."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from ragembed.documents.readers import pdf_layout
 from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
 from ragembed.documents.readers.pdf_running import without_running_lines
-from ragembed.documents.readers.properties import with_properties
+from ragembed.documents.readers.properties import OF_PROGRAMS, with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -100,8 +96,10 @@ def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
             raise DocumentError("corrupt PDF: it has no readable structure")
         if head["pages"] > MOST_PAGES:
             raise DocumentError(f"has {head['pages']:,} pages: the limit is {MOST_PAGES:,}; split it")
-        properties = {name: PDF_DATE.sub(_iso_date, value) for name, value in head["properties"].items()}
-        file = _PdfFile(_title(properties["title"]), properties, [tuple(entry) for entry in head["outline"]])
+        given = {name: value for name, value in head["properties"].items() if not OF_PROGRAMS.fullmatch(value)}
+        properties = {name: PDF_DATE.sub(_iso_date, value) for name, value in given.items()}
+        file = _PdfFile(_title(properties.get("title", "")), properties, [tuple(entry) for entry in head["outline"]])
+        empty = 0
         for number in range(1, head["pages"] + 1):
             page = json.loads(extraction.read_line())
             extraction.allow(page["characters"])
@@ -109,20 +107,22 @@ def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
                 file.pages.append(ocr.read(image, extraction.read_pixels(image[0] * image[1]), number))
             else:
                 file.pages.append(extraction.read_line())
-            if page["problem"] and file.pages[-1] in ([], b"[]\n"):
+            is_empty = file.pages[-1] in ([], b"[]\n")
+            empty += is_empty
+            if page["problem"] and (is_empty or (page["problem"] == "unreadable" and not image)):
                 numbers[page["problem"]].append(number)
-    _report(numbers, len(file.pages), ocr.remedy, options)
+    _report(numbers, empty == len(file.pages), ocr.remedy, options)
     return file
 
 
-def _report(numbers: Mapping[str, Sequence[int]], pages: int, remedy: str, options: ReadOptions) -> None:
-    """Report the pages that are broken, scanned or unreadable; raise :class:`DocumentError` if these are all pages."""
+def _report(numbers: Mapping[str, Sequence[int]], is_empty: bool, remedy: str, options: ReadOptions) -> None:
+    """Report the pages that are broken, scanned or unreadable; raise :class:`DocumentError` if no page has text."""
     broken, scanned, unreadable = numbers["broken"], numbers["scanned"], numbers["unreadable"]
-    if len(broken) == pages:
-        raise DocumentError("corrupt PDF: none of its pages can be read")
-    if len(broken) + len(scanned) + len(unreadable) == pages:
+    if is_empty and (scanned or unreadable):
         reason = "its fonts do not say which letters they show" if unreadable else "its pages are scans"
         raise DocumentError(f"contains no text, because {reason}; {remedy}")
+    if is_empty and broken:
+        raise DocumentError("corrupt PDF: none of its pages can be read")
     if broken:
         options.warn(f"pages that cannot be read: {_ranges(broken)}")
     if scanned:
@@ -245,10 +245,7 @@ class _Ocr:
         return f"OCR failed: {self.failure}" if self.failure else "OCR found no text on them"
 
     def read(self, image: Sequence[Any], values: bytes, page: int) -> list[PdfLine]:
-        """Return the lines of a page. ``image`` is width, height and pixels per point, ``values`` are grey values.
-
-        If Tesseract fails, return no lines and keep its message in ``failure``.
-        """
+        """Return the lines of a page from its grey values, and its width, height and pixels per point in ``image``."""
         import pytesseract
         from PIL import Image
 

@@ -1,7 +1,6 @@
 """Find the layout of PDF pages: reading order, headings, tables, code and paragraphs.
 
-The input is the lines of each page in the order of the file, with the boxes and fonts of their segments. Lengths are in
-points of 1/72 inch, from the upper left corner of the page.
+Lengths are in points of 1/72 inch, from the upper left corner of the page.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ragembed.documents.readers.formulas import scripts
 from ragembed.documents.readers.pdf_pages import GAP, IS_BOLD, IS_MONOSPACED, IS_UNMAPPED, STYLES
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
 
@@ -46,8 +46,13 @@ SMALLER = 0.85
 HEADING_LETTERS = 150
 HEADING_LINES = 3
 
-LEAST_SHORT_LINES = 4
-"""Number of lines from which two columns of short lines are columns of text and no table."""
+LEAST_SHORT_LINES = 3
+"""Number of lines from which columns of short lines are columns of text and no table."""
+FULL_SHARE = 0.25
+"""Share of the lines of full columns that begin in lower case, so that the columns are no table."""
+FIRST_EAST_ASIAN = "\u2e80"
+MOST_COLUMNS = 10
+"""Number of times that a page is divided into two columns, because each takes linear time."""
 MOST_MATCHES = 20
 MOST_CUT = 1000
 """Pages with more lines are ordered from top to bottom only, because cutting takes quadratic time."""
@@ -107,7 +112,7 @@ def make_line(segments: Iterable[Sequence[object]], page: int) -> PdfLine:
     """Return a line from the segments of :mod:`.pdf_pages`. A bullet or number joins the segment that follows it."""
     cells: list[PdfCell] = []
     for segment in segments:
-        cell = PdfCell(*segment)  # type: ignore[arg-type]
+        cell = PdfCell(scripts(str(segment[0])), *segment[1:])  # type: ignore[arg-type]
         if cells and BULLET.match(cells[-1].text) and len(cells) == 1:
             cells[-1] = joined(cells[-1], cell)
         else:
@@ -135,9 +140,12 @@ def joined(one: PdfCell, other: PdfCell) -> PdfCell:
 def in_reading_order(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page in reading order, which is mostly that of the file, with the cells of a row joined."""
     rows = _rows(lines)
-    gutter = _gutter(rows)
-    if gutter is not None:
-        rows = _columns(rows, gutter)
+    for _ in range(MOST_COLUMNS):
+        found = _gutter(rows)
+        if found is None:
+            break
+        gutter, first, stop = found
+        rows = [*rows[:first], *_columns(rows[first:stop], gutter), *rows[stop:]]
     jumps = sum(below.bottom < above.top and _overlap(above, below) for above, below in pairwise(rows))
     return _cut(rows) if jumps > max(2, len(rows) // 5) else rows
 
@@ -172,26 +180,98 @@ def _rows(lines: Sequence[PdfLine]) -> list[PdfLine]:
     return rows
 
 
-def _gutter(rows: Sequence[PdfLine]) -> float | None:
-    """Return the middle between two columns of text whose lines alternate, or None."""
-    if not rows:
+def _gutter(rows: Sequence[PdfLine]) -> tuple[float, int, int] | None:
+    """Return the middle between the first two columns of text whose lines alternate, and the rows with them."""
+    counts = Counter(len(row.cells) for row in rows if len(row.cells) > 1)
+    if not counts:
         return None
     width = max(row.right for row in rows) - min(row.left for row in rows)
-    pairs = [row.cells for row in rows if len(row.cells) == 2 and all(cell.text.count(" ") > 1 for cell in row.cells)]
-    wide = [pair for pair in pairs if all(c.right - c.left > 0.3 * width and c.text.count(" ") > 2 for c in pair)]
+    (count, _), *_ = counts.most_common(1)
+    least = 0.6 / count * width
+    wide = [
+        cells
+        for row in rows
+        if len(cells := _from_left(row)) == count and all(c.right - c.left > least and _gaps(c.text) > 2 for c in cells)
+    ]
     if len(wide) >= max(5, len(rows) // 3):
-        pairs = wide
-    elif len(pairs) < LEAST_SHORT_LINES or not all(map(_flows, zip(*pairs, strict=True))):
+        gutter = _middle(wide)
+        return None if gutter is None else (gutter, 0, len(rows))
+    run = max(_runs(rows, count), key=len)
+    lines = [_from_left(rows[at]) for at in run]
+    phrases = sum(all(_gaps(cell.text) > 1 for cell in cells) for cells in lines)
+    first, stop = run[0], run[-1] + 1
+    beside = [row for row in (*rows[max(0, first - 1) : first], *rows[stop : stop + 1]) if len(row.cells) > count]
+    is_text = len(run) >= LEAST_SHORT_LINES and 3 * phrases >= 2 * len(run) and not beside
+    gutter = _middle(lines) if is_text and _flow([*zip(*lines, strict=True)]) else None
+    if gutter is None:
         return None
-    left, right = max(min(c.right for c in pair) for pair in pairs), min(max(c.left for c in pair) for pair in pairs)
+    last = [lines[-1][0].text, lines[-1][-1].text]
+    for row in rows[stop:]:
+        side = row.left > gutter
+        if len(row.cells) > 1 or _spans(row, gutter) or last[side].endswith(SENTENCE_END):
+            break
+        last[side] = row.text
+        stop += 1
+    return gutter, first, stop
+
+
+def _runs(rows: Sequence[PdfLine], count: int) -> list[list[int]]:
+    """Return the numbers of successive rows with ``count`` cells whose second columns begin below each other."""
+    runs: list[list[int]] = []
+    left = 0.0
+    for at, row in enumerate(rows):
+        if len(row.cells) == count:
+            above, left = left, _from_left(row)[1].left
+            if runs and runs[-1][-1] == at - 1 and abs(left - above) < 2 * row.size:
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+    return runs
+
+
+def _from_left(row: PdfLine) -> list[PdfCell]:
+    return sorted(row.cells, key=lambda cell: cell.left)
+
+
+def _middle(lines: Sequence[Sequence[PdfCell]]) -> float | None:
+    """Return the middle between the first two cells of all lines, or None if they overlap."""
+    left, right = max(cells[0].right for cells in lines), min(cells[1].left for cells in lines)
     return (left + right) / 2 if left < right else None
 
 
-def _flows(cells: Sequence[PdfCell]) -> bool:
-    """Return whether cells below each other are the lines of a text: they fill a column, and sentences go on."""
-    widths = sorted(cell.right - cell.left for cell in cells)
-    goes_on = sum(cell.text[0].islower() and not above.text.endswith(SENTENCE_END) for above, cell in pairwise(cells))
-    return widths[len(widths) // 2] > 0.75 * widths[-1] and 2 * goes_on >= len(cells) - 1
+def _spans(row: PdfLine, gutter: float) -> bool:
+    return any(cell.left < gutter < cell.right for cell in row.cells)
+
+
+def _gaps(text: str) -> int:
+    """Return the number of gaps between words. In Chinese and Japanese, they are estimated."""
+    return text.count(" ") + sum(letter > FIRST_EAST_ASIAN for letter in text) // 4
+
+
+def _flow(columns: Sequence[Sequence[PdfCell]]) -> bool:
+    """Return whether cells below each other are the lines of texts: they fill their columns, and sentences go on.
+
+    Sentences of fewer lines have to go on if no line has room for the first word of the next one.
+    """
+    is_full, shares = True, list[float]()
+    for cells in columns:
+        widths = sorted(cell.right - cell.left for cell in cells)
+        if widths[len(widths) // 2] <= 0.75 * widths[-1]:
+            return False
+        inner = [(above, cell) for above, cell in pairwise(cells) if not above.text.endswith(SENTENCE_END)]
+        is_full &= all(above.right - above.left + _first_word(cell) > widths[-1] for above, cell in inner)
+        has_case = any(letter.islower() for cell in cells for letter in cell.text)
+        goes_on = sum(cell.text[0].islower() for _, cell in inner) / (len(cells) - 1)
+        shares.append(goes_on if has_case else FULL_SHARE)
+    if len(columns[0]) == LEAST_SHORT_LINES:
+        return is_full and min(shares) >= 0.5
+    return min(shares) >= 0.5 or (is_full and sum(shares) >= FULL_SHARE * len(shares))
+
+
+def _first_word(cell: PdfCell) -> float:
+    """Return the width of the first word with a space, or of a character in Chinese and Japanese."""
+    letters = 1 if cell.text[0] > FIRST_EAST_ASIAN else len(cell.text.partition(" ")[0]) + 1
+    return (cell.right - cell.left) / len(cell.text) * letters
 
 
 def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
@@ -203,7 +283,7 @@ def _columns(rows: Sequence[PdfLine], gutter: float) -> list[PdfLine]:
         if row.top - lowest > 2 * row.size:  # the text below the columns
             ordered += sides[rtl] + sides[not rtl]
             sides = [], []
-        if any(cell.left < gutter < cell.right for cell in row.cells):
+        if _spans(row, gutter):
             ordered += sides[rtl] + sides[not rtl] + [row]
             sides = [], []
             continue
@@ -532,10 +612,7 @@ def _column(above: PdfLine, cell: PdfCell) -> int | None:
 
 
 def _continued(above: PdfLine, line: PdfLine, pitch: float) -> PdfLine | None:
-    """Return the row above with the text of ``line``, or None if the line does not continue cells of the row.
-
-    A line that has text in the first column starts a row.
-    """
+    """Return the row above with the text of ``line``; None if the line does not continue its cells."""
     if line.left <= above.cells[0].right or line.bottom - above.bottom > BLOCK_GAP * pitch * line.size:
         return None
     cells = list(above.cells)

@@ -1,10 +1,8 @@
-"""Extract the text of a PDF file with PDFium, as a program in a process of its own.
+"""Extract the text of a PDF file with PDFium, as a program that :mod:`.pdf` runs for each file, with limits.
 
-PDFium is native code: a hostile file can make it run forever, use all memory or crash. :mod:`.pdf` therefore runs this
-file as a script, with limits, one process per file. The script reads the PDF from standard input. It writes one line of
-JSON about the document, and two per page: properties, and lines. Pixels replace the lines if OCR shall read the page.
-
-The script imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
+A hostile file can make PDFium run forever, use all memory or crash. The script reads the PDF from standard input, and
+writes one line of JSON about the document, and two per page: properties, and lines, or the pixels of a page for OCR. It
+imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -53,6 +51,11 @@ USUAL_SHARE, WORD_SHARE = 0.8, 0.6
 """Numbers of characters and letters from which a text is judged, and its least shares of usual ones and of words."""
 MOST_ANNOTATIONS, LONGEST_ANNOTATION = 2_000, 20_000
 PASSWORD_FIELD, HIDDEN = 1 << 13, 2
+RAISED, LOWERED, LEVEL = "\x0e", "\x0f", "\x10"
+"""Marks before raised or lowered text, and after it, as in :mod:`.formulas`."""
+FIRST_RIGHT_TO_LEFT = "\u0590"
+RIGHT_TO_LEFT = re.compile("[\u05d0-\u05ea\u0620-\u064a\u066e-\u06d3\ufb1d-\ufdcf\ufe70-\ufefc]")
+MIRRORED, NUMBER = str.maketrans("()[]{}<>«»", ")(][}{><»«"), re.compile(r"\d+(?:[.,]\d+)*")
 LINE_HYPHENS = (2, 0xFFFE)
 """PDFium's codes for a hyphen at the end of a line. No line break follows it."""
 BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
@@ -73,6 +76,7 @@ class Word:
     """A word: its characters, its box with ``top`` < ``bottom``, font size, style, and the direction of its line.
 
     The direction is the number of quarter turns to the left: 0 for text that is read to the right, 1 for upwards.
+    ``rightwards`` is positive if most letters of a right-to-left word are on the right of the letter before.
     """
 
     text: str
@@ -83,6 +87,7 @@ class Word:
     size: float
     style: int
     direction: int = 0
+    rightwards: int = 0
 
 
 def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterator[list[Word]]:
@@ -90,6 +95,7 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
     box = raw.FS_RECTF()
     line: list[Word] = []
     starts_word, skipped = True, False
+    base, script, left = (0.0, 0.0), "", 0.0
     for index in range(raw.FPDFText_CountChars(text_page)):
         character = _character(raw, text_page, index, fonts)
         if character and not character.isspace() and raw.FPDFText_GetLooseCharBox(text_page, index, box):
@@ -98,7 +104,14 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
                 starts_word |= max(box.left - line[-1].right, line[-1].left - box.right) > WORD_GAP * line[-1].size
             if starts_word:
                 line.append(Word("", box.left, top, box.right, bottom, *fonts.at(index)))
+                base, script = (top, bottom), ""
             word = line[-1]
+            if word.direction == 0 and (mark := _script(*base, top, bottom)) != script:
+                word.text = _marked(word.text, mark, character)
+                script = mark
+            if character >= FIRST_RIGHT_TO_LEFT and word.text and RIGHT_TO_LEFT.match(character):
+                word.rightwards += 1 if box.left > left else -1
+            left = box.left
             word.text += character.removesuffix("\n")
             word.left, word.right = min(word.left, box.left), max(word.right, box.right)
             word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
@@ -108,16 +121,39 @@ def page_lines(raw: Any, text_page: Any, height: float, fonts: _Fonts) -> Iterat
             fonts.skipped += 1
         starts_word |= character.isspace()
         if character.endswith("\n"):
-            yield line
+            yield [_finished(word) for word in line]
             line, starts_word = [], True
-    yield line
+    yield [_finished(word) for word in line]
+
+
+def _script(above: float, below: float, top: float, bottom: float) -> str:
+    """Return the mark of a character that is raised or lowered, and smaller than the first one of its word."""
+    height = below - above
+    if not 0.45 * height < bottom - top < 0.85 * height:
+        return ""
+    return RAISED if below - bottom > 0.15 * height else LOWERED if top - above > 0.3 * height else ""
+
+
+def _marked(text: str, mark: str, character: str) -> str:
+    """Add a mark before a character. Letters between letters are those of a logo, and lose their mark."""
+    start = max(text.rfind(RAISED), text.rfind(LOWERED))
+    if not mark and character.isalpha() and text[start + 1 :].isalpha():
+        return text[:start] + text[start + 1 :]
+    return text + (mark or LEVEL)
+
+
+def _finished(word: Word) -> Word:
+    """End raised text, and turn round a right-to-left word that PDFium has read to the right, but not its numbers."""
+    if max(word.text.rfind(RAISED), word.text.rfind(LOWERED)) > word.text.rfind(LEVEL):
+        word.text += LEVEL
+    if word.rightwards > 0:
+        turned = word.text[::-1].translate(MIRRORED)
+        word.text = NUMBER.sub(lambda number: number[0][::-1], turned)
+    return word
 
 
 def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[list[Word]]:
-    """Return the words of a page without those that are codes of glyphs, because their font does not map them.
-
-    Of the ``skipped`` glyphs, half can be spaces.
-    """
+    """Return the words without codes of glyphs of fonts without a map. Half of the ``skipped`` glyphs may be spaces."""
     unmapped = "".join(word.text for line in lines for word in line if word.style & IS_UNMAPPED)
     words = sum(map(str.isalnum, unmapped))
     usual = words + sum(character in ".,;:!?()-'\"/%" for character in unmapped)
@@ -126,7 +162,7 @@ def without_glyph_codes(lines: Sequence[Sequence[Word]], skipped: int) -> list[l
     count = len(unmapped) + skipped // 2
     is_usual = usual >= USUAL_SHARE * count and words >= WORD_SHARE * count
     are_words = len(letters) < LEAST_LETTERS or bits < MOST_BITS * len(letters)
-    if (is_usual and are_words) or len(unmapped) < LEAST_CHARACTERS:
+    if (is_usual and are_words) or count < LEAST_CHARACTERS:
         return [list(line) for line in lines if line]
     mapped = ([word for word in line if not word.style & IS_UNMAPPED] for line in lines)
     return [line for line in mapped if line]
@@ -250,23 +286,16 @@ def _split(words: Sequence[Word], wide: Sequence[bool]) -> list[list[Word]]:
 
 
 def _gaps(words: Sequence[Word]) -> tuple[list[float], float]:
-    """Return the gaps between words, and the least one that separates two parts of the line."""
+    """Return the gaps between words, and the least one that separates parts. Stretched spaces in prose do not."""
     gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
-    return gaps, _least_gap(words, gaps)
-
-
-def _least_gap(words: Sequence[Word], gaps: Sequence[float]) -> float:
-    """Return the least gap that separates two parts of a line. Stretched spaces in a line of prose do not."""
     least = GAP * max((word.size for word in words), default=0.0)
     wide, narrow = [gap for gap in gaps if gap > least], sorted(gap for gap in gaps if gap <= least)
-    if not wide or len(gaps) < PROSE_GAPS:
-        return least
     text = "".join(word.text for word in words)
-    if sum(map(str.isalpha, text)) < 0.6 * len(text):
-        return least
+    if not wide or len(gaps) < PROSE_GAPS or sum(map(str.isalpha, text)) < 0.6 * len(text):
+        return gaps, least
     if len(wide) > 2 and max(wide) < 1.25 * min(wide):
-        return max(wide)
-    return max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
+        return gaps, max(wide)
+    return gaps, max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
 
 
 def _segment(words: Sequence[Word]) -> list[object]:
@@ -315,10 +344,7 @@ class _Fonts:
 
 
 def _character(raw: Any, text_page: Any, index: int, fonts: _Fonts) -> str:
-    """Return a character, with a line break if it ends a line; "" if its code is not that of a character.
-
-    A character above U+FFFF has two codes: the first one returns it.
-    """
+    """Return a character, with a line break if it ends a line, for the first of its codes; "" for other codes."""
     code = raw.FPDFText_GetUnicode(text_page, index)
     if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
         return "-\n"
@@ -422,8 +448,11 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
         found = list(page_lines(raw, text_page.raw, page.get_height(), fonts))
         words = without_glyph_codes(found, fonts.skipped)
         problem = None
-        if 2 * _characters(words) < _characters(found) or (not words and fonts.skipped >= LEAST_CHARACTERS):
+        glyphs = _characters(found) + fonts.skipped // 2
+        if glyphs >= LEAST_CHARACTERS and 2 * _characters(words) < glyphs:
             problem = "unreadable"
+            if not any(character.isalnum() for line in words for word in line for character in word.text):
+                words = []
         elif not words and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None:
             problem = "scanned"
         add_annotations(raw, page.raw, form, words, page.get_height())

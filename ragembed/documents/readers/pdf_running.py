@@ -66,7 +66,10 @@ def without_running_lines(pages: Sequence[Sequence[PdfLine]], body: float) -> li
         numbers: set[int] = set()
         running: dict[int, str] = {}
         for line, rest, values, is_named in edge:
-            is_page = any(offsets[value - at] >= least and not _is_field(rest, value - at) for value in values)
+            # A number beside a short text that is much larger than that of the page is one of a form.
+            is_short, ends = 0 < len(rest) < LONG_LINE / 2, rest.endswith((".", ":", "#", "№"))
+            known = [value for value in values if offsets[value - at] >= least]
+            is_page = any(not is_short or (value - at <= MOST_BEYOND and not ends) for value in known)
             is_page |= is_named and values[0] <= len(pages) + MOST_BEYOND
             text = rest if is_page else line.text
             count = uses[text, _height(line)]
@@ -115,11 +118,6 @@ def _without_number(line: PdfLine, is_alone: bool, is_outer: bool) -> _EdgeLine:
             values = tuple(_value(number) for number in match.groups() if number)
             return _EdgeLine(line, " | ".join(filter(None, rest)), values, is_named)
     return _EdgeLine(line, line.text)
-
-
-def _is_field(text: str, offset: int) -> bool:
-    """Return whether the number beside a text, which is ``offset`` larger than that of the page, is one of a form."""
-    return 0 < len(text) < LONG_LINE / 2 and (offset > MOST_BEYOND or text.endswith((".", ":", "#", "№")))
 
 
 def _height(line: PdfLine) -> int:

@@ -37,7 +37,11 @@ CORE = {
     **{name: name for name in ("title", "subject", "description", "keywords", "category", "created", "modified")},
 }
 """Elements of Dublin Core, Office Open XML and OpenDocument, with the names of their properties."""
-OF_PROGRAMS = re.compile(r"(?:generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|unknown)", re.I)
+OF_PROGRAMS = re.compile(
+    r"generated (?:by|using|with) .*|python-(?:docx|pptx)|openpyxl|xlsxwriter|html-to-docx|unknown|un-named|"
+    r"\(?(?:anonymous|unspecified)\)?",
+    re.IGNORECASE,
+)
 """Authors and descriptions that libraries write."""
 KEY = re.compile(r"(?P<key>[^\W_][\w .\t-]{0,60}?)(?:::?|=)(?:[ \t]+(?P<value>.*)|$)")
 LEADING_KEYS = re.compile(
@@ -97,12 +101,11 @@ def _as_list(value: Any, key: str) -> list[Any]:
 
 def merged(first: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return all properties; the first value counts, and lists are joined."""
-    both = [key for key in first if isinstance(first[key], list) and isinstance(more.get(key), list)]
-    return {**first, **{k: more[k] for k in more if k not in first}, **{k: _joined(first[k], more[k]) for k in both}}
-
-
-def _joined(first: list[Any], more: list[Any]) -> list[Any]:
-    return first + [value for value in more if value not in first]
+    properties = {**first, **{key: value for key, value in more.items() if key not in first}}
+    for key, value in first.items():
+        if isinstance(value, list) and isinstance(added := more.get(key), list):
+            properties[key] = value + [item for item in added if item not in value]
+    return properties
 
 
 def front_matter(lines: list[str], warn: Callable[[str], None]) -> tuple[int, dict[str, Any]]:

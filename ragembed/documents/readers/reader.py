@@ -71,10 +71,7 @@ Parse = Callable[[RawFile], Iterator[ParsedDocument | Member]]
 
 @dataclass(frozen=True)
 class Reader:
-    """The reader of one format, or of a container of files.
-
-    ``version`` increases when the output changes. ``package`` is the optional package that it needs.
-    """
+    """The reader of a format or container. ``version`` increases when its output changes."""
 
     name: str
     version: int
@@ -86,10 +83,7 @@ class Reader:
 
 @contextmanager
 def only_document_errors() -> Iterator[None]:
-    """Convert unexpected exceptions during the reading and chunking of one file to a :class:`DocumentError`.
-
-    Too little memory is an :class:`OSError`, because a later run may succeed.
-    """
+    """Convert unexpected exceptions to :class:`DocumentError`, and too little memory to :class:`OSError`."""
     try:
         yield
     except (RagembedError, OSError):
@@ -130,10 +124,7 @@ class MemberReader:
         self._unread: dict[str, list[str]] = {}
 
     def documents(self, parts: Parts) -> Iterator[ParsedDocument]:
-        """Yield the documents of the file and of its members, then call ``on_warning`` for members that are not read.
-
-        If there is no text, :class:`DocumentError` gives the reason for the first unread member.
-        """
+        """Yield the documents of the file and its members, and warn of members that are not read."""
         empty = True
         for document in self._documents(parts, "", {}, 0):
             empty = False

@@ -82,8 +82,8 @@ def is_deep(content: Any) -> bool:
     """Return whether lists and objects are nested in more than ``DEEPEST`` levels."""
     level = [content] if isinstance(content, (list, dict)) else []
     for _ in range(DEEPEST):
-        inner = (item for value in level for item in _inner(value))
-        level = [value for value in inner if isinstance(value, (list, dict))]
+        inner = ([item for _, item in m] if (m := _members(value)) is not None else value for value in level)
+        level = [item for items in inner for item in items if isinstance(item, (list, dict))]
     return bool(level)
 
 
@@ -100,11 +100,6 @@ def has_long_paths(content: Any, size: int) -> bool:
             pending += [(inner, above) for inner in value if isinstance(inner, (list, dict))]
         total += above
     return total > max(SMALLEST_GROWN, LARGEST_GROWTH * size)
-
-
-def _inner(value: Any) -> Iterable[Any]:
-    members = _members(value)
-    return value if members is None else (inner for _, inner in members)
 
 
 def _members(value: Any) -> Iterable[tuple[str, Any]] | None:
@@ -155,7 +150,7 @@ def _title(record: Members) -> str | None:
 def _document(values: list[Leaf], title: str | None) -> ParsedDocument:
     builder = TextBuilder()
     builder.add(leaf_lines(values), "table", (), values[-1][2] if values else 0)
-    return ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
+    return builder.document(title)
 
 
 def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
@@ -183,4 +178,4 @@ def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
             pending += leaves(value, key, line, lines)
             flush(heading)
     flush()
-    return ParsedDocument(builder.text, builder.blocks, _title(content), line_numbers=builder.places)
+    return builder.document(_title(content))

@@ -44,40 +44,40 @@ XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
     ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
 )  # fmt: skip
-MAN = Reader("man", 1, (".man", ".mdoc"), _in("man"))
+MAN = Reader("man", 2, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
 MAIL = Reader("mail", 2, (".eml",), _in("mail"), contains_files=True)
 READERS = (
-    Reader("markdown", 2, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
+    Reader("markdown", 3, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
     Reader("rst", 2, (".rst", ".rest"), _in("markup", "parse_rst")),
     Reader("html", 3, (".html", ".htm", ".xhtml"), _in("html")),
     Reader("csv", 3, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
-    Reader("pdf", 3, (".pdf",), _in("pdf")),
-    Reader("docx", 5, (".docx", ".docm"), _in("word", "parse_docx")),
-    Reader("pptx", 4, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
-    Reader("xlsx", 4, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
-    Reader("xls", 4, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
+    Reader("pdf", 4, (".pdf",), _in("pdf")),
+    Reader("docx", 6, (".docx", ".docm"), _in("word", "parse_docx")),
+    Reader("pptx", 5, (".pptx", ".pptm", ".ppsx"), _in("slides", "parse_pptx")),
+    Reader("xlsx", 5, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
+    Reader("xls", 5, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
     Reader("doc", 3, (".doc",), _in("converted", "parse_doc")),
     Reader("ppt", 3, (".ppt",), _in("converted", "parse_ppt")),
-    Reader("rtf", 3, (".rtf",), _in("rtf")),
-    Reader("odt", 3, (".odt", ".ott"), _in("opendocument", "parse_odt")),
-    Reader("odp", 3, (".odp", ".otp"), _in("opendocument", "parse_odp")),
-    Reader("ods", 4, (".ods", ".ots"), _in("opendocument", "parse_ods")),
+    Reader("rtf", 4, (".rtf",), _in("rtf")),
+    Reader("odt", 4, (".odt", ".ott"), _in("opendocument", "parse_odt")),
+    Reader("odp", 4, (".odp", ".otp"), _in("opendocument", "parse_odp")),
+    Reader("ods", 5, (".ods", ".ots"), _in("opendocument", "parse_ods")),
     Reader("epub", 3, (".epub",), _in("epub")),
-    Reader("xml", 2, XML_SUFFIXES, _in("xml")),
+    Reader("xml", 3, XML_SUFFIXES, _in("xml")),
     Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
     Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
     Reader(
         "settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), _in("settings", "parse_sections")
     ),
     DOCKERFILE,
-    Reader("org", 2, (".org",), _in("markup", "parse_org")),
-    Reader("asciidoc", 2, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
-    Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
+    Reader("org", 3, (".org",), _in("markup", "parse_org")),
+    Reader("asciidoc", 3, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
+    Reader("latex", 2, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
     Reader("bibtex", 1, (".bib",), _in("latex", "parse_bibtex")),
     Reader("subtitles", 1, (".srt", ".vtt"), _in("timed", "parse_subtitles")),
@@ -85,7 +85,7 @@ READERS = (
     Reader("sql", 1, (".sql", ".ddl"), _in("source", "parse_sql")),
     MAIL,
     Reader("mhtml", 1, (".mht", ".mhtml"), _in("mail", "parse_web_archive")),
-    Reader("calendar", 1, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
+    Reader("calendar", 2, (".ics", ".ical", ".vcs", ".vcf", ".vcard"), _in("calendars")),
     Reader("mbox", 2, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
     Reader("outlook", 3, (".msg",), _in("outlook"), package="olefile", contains_files=True),
     Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
@@ -135,16 +135,22 @@ _PLACES = {
 """What the lines and pages of some formats are called, by the names of their readers."""
 
 
-def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
-    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+def places_in(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
+    """Return lines, rows, pages or slides of a file, such as ``lines 3-9`` or ``row 7``; nothing if it has none."""
     reader = named_reader(PurePosixPath(path).name)
     line_name, page_name = _PLACES.get(reader.name, ("line", "page")) if reader else ("line", "page")
-    if start_line is not None and line_name == "line":
-        return f"{path}:{start_line}-{end_line}"
     name, first, last = (page_name, page, end_page) if start_line is None else (line_name, start_line, end_line)
     if first is None:
-        return path
-    return f"{path}, {name} {first}" if last in (None, first) else f"{path}, {name}s {first}-{last}"
+        return ""
+    return f"{name} {first}" if last in (None, first) else f"{name}s {first}-{last}"
+
+
+def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
+    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+    places = places_in(path, start_line, end_line, page, end_page)
+    if places.startswith("line"):
+        return f"{path}:{start_line}-{end_line}"
+    return f"{path}, {places}" if places else path
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:

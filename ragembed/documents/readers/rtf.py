@@ -73,8 +73,7 @@ def parse(file: RawFile) -> Iterator[ParsedDocument]:
         raise DocumentError("corrupt RTF file: expected {\\rtf at its start")
     rtf = _RtfFile(file.data)
     rtf.run()
-    title = rtf.builder.title or rtf.title
-    yield ParsedDocument(rtf.builder.text, rtf.builder.blocks, title or None, page_numbers=())
+    yield rtf.builder.paged(rtf.title)
 
 
 class _RtfFile:

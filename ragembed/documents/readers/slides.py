@@ -12,11 +12,12 @@ from ragembed.documents.readers.ooxml import (
     graphic_texts,
     main_part,
     optional,
+    properties_of,
     shapes_of,
     text_of,
 )
 from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
-from ragembed.documents.readers.properties import core_properties, with_properties
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import (
     LimitExceededError,
@@ -32,10 +33,7 @@ FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
 
 
 def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a PowerPoint file. Each slide is a page with its title as heading. Notes and comments follow its text.
-
-    A slide that cannot be read is skipped with a warning.
-    """
+    """Read a PowerPoint file. Slides are pages with their notes and comments. A broken one is a warning."""
     package = ZipPackage(file.data, "PowerPoint file", NAMESPACES)
     main = main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)
@@ -61,11 +59,10 @@ def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
         raise DocumentError(broken[0])
     if broken:
         file.options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
-    properties = core_properties(optional(package, package.related("", "core-properties"), file.options))
+    properties = properties_of(package, file.options)
     if properties.get("title") == "PowerPoint Presentation":
         del properties["title"]
-    document = ParsedDocument(builder.text, builder.blocks, properties.get("title"), page_numbers=builder.places)
-    yield with_properties(document, properties)
+    yield with_properties(builder.paged(properties.get("title")), properties)
 
 
 def _add_slide(

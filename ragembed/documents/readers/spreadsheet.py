@@ -115,10 +115,7 @@ def sheet_documents(rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[
 
 
 def rows_of_sheets(sheets: Iterable[tuple[str, Iterator[SheetRow]]], options: ReadOptions) -> Iterator[SheetRow]:
-    """Yield the rows of sheets, which are pairs of name and rows. A sheet that cannot be read is a warning.
-
-    If no sheet can be read to its end, :class:`DocumentError` is raised.
-    """
+    """Yield the rows of pairs of a name and rows. A broken sheet is a warning, unless none is whole."""
     count = 0
     broken: list[str] = []
     for name, rows in sheets:
@@ -191,7 +188,7 @@ def _regions(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
 
 
 def _beside(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
-    """Yield the tables that an empty column separates: they begin or end in different rows, or are pairs of cells."""
+    """Yield the tables that an empty column separates: of other rows, of pairs of cells, or with the same names."""
     used = sorted({column for row in rows for column in row.cells})
     gaps = [at for at in range(1, len(used)) if used[at] > used[at - 1] + 1]
     starts = [0, *gaps, len(used)]
@@ -200,7 +197,9 @@ def _beside(rows: list[SheetRow]) -> Iterator[list[SheetRow]]:
     extents = {(table[0].number, table[-1].number) for table in tables if any(len(row.cells) > 1 for row in table)}
     are_wide = all(len(side) > 1 for side in sides)
     are_pairs = all(len(side) == 2 and _is_key_value(table) for side, table in zip(sides, tables, strict=True))
-    if tables and are_wide and (len(extents) > 1 or are_pairs) and all(map(_has_keys, tables)):
+    heads = [set(table[0].cells.values()) for table in tables if table]
+    are_apart = len(extents) > 1 or are_pairs or any(above & below for above, below in pairwise(heads))
+    if tables and are_wide and are_apart and all(map(_has_keys, tables)):
         yield from tables
     else:
         yield rows
@@ -303,10 +302,7 @@ class _Sheet:
 
 @dataclass
 class _Table:
-    """A table of a sheet: the names of its columns, and what is known of the values below them.
-
-    The header begins at ``first`` and ends before ``stop``.
-    """
+    """A table of a sheet: its names, in a header from ``first`` to ``stop``, and what is known of the values below."""
 
     rows: list[SheetRow]
     first: int
@@ -441,7 +437,7 @@ def _as_text(rows: Iterable[SheetRow], separator: str = " | ") -> Iterator[Parse
         lines += [(line, row.number) for line in (separator.join(cells), *comments) if line]
     builder.add(lines, "table", headings)
     if builder.blocks:
-        yield ParsedDocument(builder.text, builder.blocks, line_numbers=builder.places)
+        yield builder.document()
 
 
 def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
@@ -451,14 +447,11 @@ def _drawn(rows: Iterable[SheetRow]) -> Iterator[ParsedDocument]:
         for text in row.drawings:
             builder.add_text(text, row.number, "text", (row.sheet_name,))
     if builder.blocks:
-        yield ParsedDocument(builder.text, builder.blocks, line_numbers=builder.places)
+        yield builder.document()
 
 
 def shown_number(text: str, code: str = "", number: int = 0, *, epoch_1904: bool = False) -> str:
-    """Return a number as it is shown with a format code or with the built-in format ``number`` of Excel.
-
-    Dates, durations, percentages and leading zeros are kept; any other format leaves the digits as they are.
-    """
+    """Return a number with a format code or built-in format of Excel: a date, duration, percentage or digits."""
     kind = format_kind(code, number)
     if WHOLE.fullmatch(text) and kind in ("", "zeros"):
         return text.zfill(len(code)) if kind else text

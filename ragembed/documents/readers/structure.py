@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -89,12 +89,8 @@ class FileText:
 
     def add_paragraphs(self, first: int, stop: int, kind: BlockKind = "text", headings: tuple[str, ...] = ()) -> None:
         """Add a block for each run of non-blank lines between ``first`` and ``stop``."""
-        start = first
-        for number in range(first, stop):
-            if not self.lines[number].strip():
-                self.add(start, number, kind, headings)
-                start = number + 1
-        self.add(start, stop, kind, headings)
+        for start, end in runs(self.lines, first, stop):
+            self.add(start, end, kind, headings)
 
 
 class TextBuilder:
@@ -160,6 +156,10 @@ class TextBuilder:
             self._append(line, place)
         self._last_place = places[-1]
         self.blocks += [Block(b.start + shift, b.end + shift, b.kind, b.headings) for b in blocks]
+
+    def document(self, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> ParsedDocument:
+        """Return the text with its blocks. The places are lines of the file."""
+        return ParsedDocument(self.text, self.blocks, title, line_numbers=self.places, metadata=metadata or {})
 
     def _append(self, line: str, place: int) -> None:
         self._lines.append(line)
@@ -227,7 +227,7 @@ class Paragraphs:
     def document(self, title: str | None) -> ParsedDocument:
         """End the current block and return the document."""
         self.end_block()
-        return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+        return self.builder.document(title)
 
 
 def add_to_listing(lines: list[tuple[str, int]], text: str, line: int) -> None:
@@ -236,6 +236,16 @@ def add_to_listing(lines: list[tuple[str, int]], text: str, line: int) -> None:
     above, at = lines[-1]
     lines[-1] = (above + first, at)
     lines += [(more, line + number) for number, more in enumerate(rest, 1)]
+
+
+def runs(lines: Sequence[str], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the first line and the end of each run of lines that are not blank."""
+    start = first
+    for number in range(first, stop + 1):
+        if number == stop or not lines[number].strip():
+            if start < number:
+                yield start, number
+            start = number + 1
 
 
 def indent(depth: int) -> str:
@@ -260,7 +270,7 @@ def text_of(data: bytes) -> str:
     """Decode the content of a text file, without encoded data; raise :class:`DocumentError` if it is binary."""
     if is_binary(data):
         raise DocumentError("binary, not text")
-    return without_blobs(decode(data).text)
+    return without_blobs(decode(data))
 
 
 def well_formed(text: str) -> str:
@@ -311,7 +321,7 @@ class OutlineBuilder(TextBuilder):
             self.end_table()
             self._add(text.strip(), "heading", self.headings.enter(level, title))
             if level == 0:
-                self.title = title
+                self.title = self.title or title
             self._add_notes(self._take_notes())
 
     def add_paragraph(self, text: str, kind: BlockKind = "text") -> None:
@@ -347,6 +357,11 @@ class OutlineBuilder(TextBuilder):
         """Add the last table and the notes that are left, at the end of a document or slide."""
         self.end_table()
         self._add_notes(self._take_notes())
+
+    def paged(self, title: str | None) -> ParsedDocument:
+        """Return the document with its pages or slides, or without places if it has none."""
+        pages = self.places if self.place else ()
+        return ParsedDocument(self.text, self.blocks, self.title or title or None, page_numbers=pages)
 
     def add_note(self, text: str, label: str = "") -> None:
         """Keep a note, comment or text box: it becomes a block after the next paragraph, heading or table."""

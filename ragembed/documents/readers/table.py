@@ -32,10 +32,7 @@ _FIELD_LIMIT_LOCK = threading.Lock()
 
 
 def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a csv or tsv file. The suffix identifies tsv; the first rows give the delimiter and the header of csv.
-
-    The rows above the header, such as a title, are a document of their own.
-    """
+    """Read a csv or tsv file: a document per row below the header, and one for the rows above it, such as a title."""
     text = file.text
     delimiter = "\t" if file.suffix in (".tsv", ".tab") else _delimiter(text, file.options)
     rows = _rows(text, delimiter)
@@ -170,35 +167,24 @@ def row_document(
 
     ``cells`` are the names and the texts of its cells, and ``labelled`` is the result of :func:`has_labels`.
     """
-    places: dict[str, int] = {}
-    values: dict[str, str] = {}
+    found: dict[str, tuple[int, str]] = {}
     for name, cell in cells:
-        places[name], values[name] = line, cell
+        found[name] = line, cell
         line += cell.count("\n")
     excluded = (options.id_column, options.title_column)
-    wanted = options.text_columns or tuple(name for name in values if name not in excluded)
-    text, lines = _lines_of({name: values.get(name, "") for name in wanted}, places, labelled)
-    used = {*wanted, options.title_column}
-    metadata = {name: value for name, value in values.items() if name not in used}
-    title = values.get(options.title_column or "", "").strip() or None
-    return _document(text, lines, title, metadata)
-
-
-def _lines_of(values: dict[str, str], places: dict[str, int], labelled: bool) -> tuple[list[str], list[int]]:
-    """Return lines of the form ``column: value`` (only the value without labels), with their file lines."""
+    wanted = options.text_columns or tuple(name for name in found if name not in excluded)
     lines: list[str] = []
     numbers: list[int] = []
-    for name, value in values.items():
-        if not value.strip():
-            continue
-        above = len(value) - len(value.lstrip())
-        first = places.get(name, 1) + value[:above].count("\n")
-        parts = value.strip().split("\n")
-        if labelled:
-            parts[0] = f"{name}: {parts[0]}"
-        lines += parts
-        numbers += range(first, first + len(parts))
-    return lines, numbers
+    for name in wanted:
+        first, cell = found.get(name, (line, ""))
+        if text := cell.strip():
+            first += cell[: cell.index(text)].count("\n")
+            lines += f"{name}: {text}".split("\n") if labelled else text.split("\n")
+            numbers += range(first, first + text.count("\n") + 1)
+    used = {*wanted, options.title_column}
+    metadata = {name: cell for name, (_, cell) in found.items() if name not in used}
+    title = found.get(options.title_column or "", (0, ""))[1].strip() or None
+    return _document(lines, numbers, title, metadata)
 
 
 def _json_object(line: str) -> dict[str, Any] | None:

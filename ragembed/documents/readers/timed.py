@@ -10,7 +10,7 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import FileText, Paragraphs, lines_of, one_line, text_of
+from ragembed.documents.readers.structure import FileText, Paragraphs, lines_of, one_line, runs, text_of
 
 CUE = re.compile(r"\s*(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})[.,]\d{1,3}\s*-->")
 VOICE = re.compile(r"<v(?:\.[^\s>]{0,100})?[ \t]{1,9}([^<>\n]{0,200})>")
@@ -35,14 +35,11 @@ PIECE_BYTES = 4_000_000
 
 
 def parse_subtitles(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read subtitles: the text of the cues, with a heading for each minute that has some.
-
-    A file without times is read as plain text.
-    """
+    """Read the cues of subtitles, below a heading for each minute. A file without times is plain text."""
     lines = lines_of(file.text)
     content = Paragraphs()
     minute: str | None = None
-    for first, stop in _runs(lines):
+    for first, stop in runs(lines, 0, len(lines)):
         cue = next((number for number in range(first, min(first + 2, stop)) if CUE.match(lines[number])), None)
         if cue is None:
             if minute is not None and not VTT_SETTINGS.match(lines[first]):
@@ -76,16 +73,6 @@ def parse_log(file: RawFile) -> Iterator[ParsedDocument]:
         start, line = stop, line + file.data.count(b"\n", start, stop)
 
 
-def _runs(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the first line and the end of each run of lines that are not blank."""
-    start = 0
-    for number in range(len(lines) + 1):
-        if number == len(lines) or not lines[number].strip():
-            if start < number:
-                yield start, number
-            start = number + 1
-
-
 def _minute(line: str) -> str:
     match = CUE.match(line)
     minutes = int(match["minutes"]) + 60 * int(match["hours"] or 0) if match else 0
@@ -111,11 +98,7 @@ def _add_minutes(file_text: FileText, minute: str) -> str:
     for number, line in enumerate(file_text.lines):
         match = STAMP.match(line)
         if match and match["minute"] != minute:
-            _add_minute(file_text, start, number, minute)
+            file_text.add(start, number, "code", (minute,) if minute else ())
             start, minute = number, match["minute"]
-    _add_minute(file_text, start, len(file_text.lines), minute)
+    file_text.add(start, len(file_text.lines), "code", (minute,) if minute else ())
     return minute
-
-
-def _add_minute(file_text: FileText, start: int, stop: int, minute: str) -> None:
-    file_text.add(start, stop, "code", (minute,) if minute else ())

@@ -1,8 +1,4 @@
-"""Read Word files (Office Open XML): docx.
-
-The XML is read directly, because libraries for this format leave out text boxes, content controls, notes and inserted
-text, and hold a multiple of the file in memory.
-"""
+"""Read Word files (Office Open XML): docx. Libraries for this format leave out text boxes, controls and notes."""
 
 from __future__ import annotations
 
@@ -14,9 +10,17 @@ from xml.etree.ElementTree import Element
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import rtf
 from ragembed.documents.readers.numbering import WordLists
-from ragembed.documents.readers.ooxml import NAMESPACES, graphic_texts, is_on, main_part, optional, text_of
+from ragembed.documents.readers.ooxml import (
+    NAMESPACES,
+    graphic_texts,
+    is_on,
+    main_part,
+    optional,
+    properties_of,
+    text_of,
+)
 from ragembed.documents.readers.package import ZipPackage, attribute, value_of, whole_number
-from ragembed.documents.readers.properties import core_properties, with_properties
+from ragembed.documents.readers.properties import with_properties
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.registry import named_reader
 from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label
@@ -42,9 +46,8 @@ def _document(package: ZipPackage, options: ReadOptions) -> ParsedDocument:
         word.add(piece)
     builder.finish()
     word.add_headers_and_footers()
-    properties = core_properties(optional(package, package.related("", "core-properties"), options))
-    title = builder.title or properties.get("title")
-    return with_properties(ParsedDocument(builder.text, builder.blocks, title, page_numbers=()), properties)
+    properties = properties_of(package, options)
+    return with_properties(builder.paged(properties.get("title")), properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ def _word_styles(root: Element) -> dict[str, _WordStyle]:
 def _own_style(element: Element, base: _WordStyle) -> _WordStyle:
     name = value_of(element, "name")
     heading = HEADING_STYLE.match(name)
-    level = int(heading[1]) if heading else 0 if name == "Title" else base.level
+    level = int(heading[1]) if heading else 0 if name == "Title" else base.level or None
     style = replace(base, name=name, level=level, chain=(attribute(element, "styleId"), *base.chain))
     characters = element.find("rPr")
     if characters is not None and characters.find("vanish") is not None:

@@ -176,7 +176,7 @@ class _Reading:
             raise _TooManyPartsError
 
     def _comment(self, text: str) -> None:
-        if self._depth:
+        if self._depth and isinstance(self.content, _Outline):  # in documents, it is a note of the author
             self.content.comment(text, self._parser.CurrentLineNumber)
 
     def _declare(self, name: str, is_parameter: bool, value: str | None, *_: object) -> None:
@@ -215,6 +215,7 @@ class _Article:
         self._untitled: list[bool] = []
         self._hidden = 0
         self._items = 0
+        self._footnotes = 0
         self._together = 0
         self._tables = 0
         self._cells: list[str] | None = None
@@ -224,6 +225,13 @@ class _Article:
         self._formula = FormulaBuilder()
 
     def start(self, name: str, attributes: dict[str, str], line: int) -> None:
+        if name == "hi":  # in TEI
+            kind = attributes.get("rend", "") + attributes.get("rendition", "")
+            name = "sup" if "sup" in kind else "sub" if "sub" in kind else name
+        elif name == "code" and not self._text.words and self._cells is None:
+            name = "programlisting"  # in JATS
+        elif name == "footnote" or (name == "note" and self._open[-1:] in (["p"], ["ab"], ["l"])):
+            name = "footnote"
         self._open.append(name)
         if name in LINKS:
             self._link = next((value for value in attributes.values() if value.startswith(("http:", "https:"))), "")
@@ -245,6 +253,9 @@ class _Article:
             self._untitled.append(True)
             if name in DEFAULT_TITLES:
                 self._text.path.enter(len(self._untitled), DEFAULT_TITLES[name])
+        elif name == "footnote":
+            self._footnotes += 1
+            self._text.add(" (", line)
         elif name in LISTINGS:
             self._break()
             self._listing = [("", line)]
@@ -265,6 +276,7 @@ class _Article:
             self._tables += name in TABLES
 
     def end(self, name: str, line: int) -> None:
+        name = self._open[-1]
         if self._hidden:
             self._hidden -= 1
         elif self._formula:
@@ -285,6 +297,13 @@ class _Article:
             self._untitled.pop()
         elif name in TITLES:
             self._end_title()
+        elif name == "footnote":
+            self._footnotes -= 1
+            words = self._text.words
+            start = next((at for at in reversed(range(len(words))) if words[at] == " ("), len(words))
+            words[start:] = [f" ({one_line(''.join(words[start + 1 :]))})"] if start < len(words) else []
+        elif name == "label" and self._open[-2] in (*ITEMS, "fn"):
+            self._text.prefix = f"{indent(self._items - 1)}{self._text.take_words()} "
         elif name in ITEMS:
             self._break()
             self._items -= 1
@@ -313,9 +332,6 @@ class _Article:
             self._text.add(text, line)
         else:
             add_to_listing(self._listing, text, line)
-
-    def comment(self, text: str, line: int) -> None:
-        """Ignore a comment: in documents, it is a note of the author."""
 
     def document(self) -> ParsedDocument:
         return self._text.document(self._title)
@@ -360,7 +376,7 @@ class _Article:
     def _break(self) -> None:
         """End a paragraph: with a space in a cell, a line break in an element that is kept together, else a block."""
         self._adjacent = False
-        if self._cells is not None:
+        if self._cells is not None or self._footnotes:
             self._text.add(" ")
         elif self._together:
             self._text.end_line()
