@@ -1,7 +1,8 @@
 """The collections of the papers, where their files are expected and published, and the numbers that the papers print.
 
 The folder ``published`` has one file per paper, with one block per table. The first line of a block has the name of the
-table and its columns, the other lines a row each. Means are without their deviations.
+table and its columns, the other lines a row each. Means are without their deviations. The file ``differences`` says
+what differs from the papers: each line has the paper, the tables and figures, and the text.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import MappingProxyType
 
 from ragembed.corpus import Corpus
 from ragembed.files import make_folders, replace_file
+from ragembed.papers.sentences.sentence_collections import FOLDERS
 
 _SHORTEST = 10
 """Sentences of Wikitext with fewer characters are left out (Stankevičius & Lukoševičius 2024, section 3.5.4)."""
@@ -25,7 +27,10 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 
 @dataclass(frozen=True, slots=True)
 class PaperCollection:
-    """A collection of a paper: its group, the ``paths`` where it may be, and the number of records in the paper."""
+    """A collection of a paper: its group, the ``paths`` where it may be, and the number of records in the paper.
+
+    ``split`` says what is measured. ``folder`` is the name in :data:`FOLDERS` of the files of a folder.
+    """
 
     name: str
     group: str
@@ -33,63 +38,91 @@ class PaperCollection:
     paths: tuple[str, ...]
     source: str
     records: int | None = None
+    split: str = "all"
+    folder: str = ""
 
     def find(self, folder: Path) -> Path | None:
         """Return the file or folder of the collection below ``folder``, or None if it is missing."""
         return next((path for name in self.paths if (path := folder / name).exists()), None)
 
+    @property
+    def expected(self) -> str:
+        """The place and the files of the collection as published."""
+        names = FOLDERS[self.folder][0] if self.folder else ()
+        # A file with the pairs of a part of STS stands beside one with their scores.
+        shown = ", ".join(name.replace(".input.", ".{input,gs}.") for name in names)
+        return f"{self.paths[0]} with {shown}" if shown else self.paths[0]
+
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval"
+_STS = "https://ixa2.si.ehu.eus/stswiki"
 _CLUSTERING = "https://github.com/rashadulrakib/short-text-clustering-enhancement"
 _WIKITEXT = "https://huggingface.co/datasets/Salesforce/wikitext"
+_WITH_DEV = "train, dev and test"
 
 
-def _pairs(name: str, records: int, source: str = SENTEVAL, *more: str) -> PaperCollection:
-    return PaperCollection(name, "STS", "sts", (f"sts/{name}.tsv", f"{name}.tsv", *more), source, records)
+def _pairs(
+    name: str, records: int, folder: str, *places: str, source: str = _STS, split: str = "all"
+) -> PaperCollection:
+    paths = (*places, f"sts/{name}.tsv", f"{name}.tsv")
+    return PaperCollection(name, "STS", "sts", paths, source, records, split, folder)
 
 
-def _topics(name: str, records: int) -> PaperCollection:
-    return PaperCollection(
-        name, "clustering", "clustering", (f"clustering/{name}.tsv", f"{name}.tsv"), _CLUSTERING, records
-    )
+def _year(name: str, records: int, published: str) -> PaperCollection:
+    """Return a year of STS: the folder as published, or as SentEval renames it."""
+    senteval = f"STS/{name.upper()}-en-test"
+    folder = "STS2016" if name == "sts16" else name.upper()
+    return _pairs(name, records, folder, published, f"STS/{published}", senteval)
 
 
-def _labels(name: str, *folders: str, source: str = SENTEVAL, task: str = "classification") -> PaperCollection:
-    paths = (f"classification/{name}.tsv", *(f"classification/{folder}" for folder in folders), *folders)
-    return PaperCollection(name, "classification", task, paths, source)
+def _topics(name: str, records: int, file: str) -> PaperCollection:
+    repository = _CLUSTERING.rpartition("/")[2]
+    places = (f"{repository}/data/{file}", f"{repository}-master/data/{file}", f"clustering/{name}.tsv", f"{name}.tsv")
+    return PaperCollection(name, "clustering", "clustering", places, _CLUSTERING, records)
+
+
+def _labels(
+    name: str, folder: str, *places: str, source: str = SENTEVAL, task: str = "classification", split: str = "all"
+) -> PaperCollection:
+    paths = (*places, *(f"classification/{place}" for place in places), f"classification/{name}.tsv")
+    return PaperCollection(name, "classification", task, paths, source, split=split, folder=folder)
 
 
 _SICK = ("SICK", "sick", "sts/SICK")
-_STSB = ("STS/STSBenchmark", "stsb", "sts/STSBenchmark")
+_STSB = ("STS/STSBenchmark", "stsbenchmark", "stsb", "sts/STSBenchmark")
 COLLECTIONS: Mapping[str, PaperCollection] = {
     one.name: one
     for one in (
-        _pairs("sts12", 3108),
-        _pairs("sts13", 1500),
-        _pairs("sts14", 3750),
-        _pairs("sts15", 3000),
-        _pairs("sts16", 1186),
-        _pairs("stsb", 1379, SENTEVAL, *_STSB),
-        _pairs("sickr", 4927, "https://zenodo.org/records/2787612", *_SICK),
-        _pairs("str", 5500, "https://zenodo.org/records/7599667"),
-        _topics("agnews", 8000),
-        _topics("biomedical", 20000),
-        _topics("googlets", 11109),
-        _topics("searchsnippets", 12340),
-        _topics("stackoverflow", 20000),
-        _topics("tweet", 2472),
-        _labels("mr", "MR"),
-        _labels("cr", "CR"),
-        _labels("subj", "SUBJ"),
-        _labels("mpqa", "MPQA"),
-        _labels("sst2", "SST/binary", "SST2"),
-        _labels("sst5", "SST/fine", "SST5"),
-        _labels("trec", "TREC"),
-        _labels("mrpc", "MRPC"),
-        _labels("scicite", "SciCite", "scicite", source="https://github.com/allenai/scicite"),
-        _labels("sicke", *_SICK, source="https://zenodo.org/records/2787612"),
-        _labels("sickr-trained", *_SICK, source="https://zenodo.org/records/2787612", task="relatedness"),
-        _labels("stsb-trained", *_STSB, task="relatedness"),
+        _year("sts12", 3108, "test-gold"),
+        _year("sts13", 1500, "test-gs"),
+        _year("sts14", 3750, "sts-en-test-gs-2014"),
+        _year("sts15", 3000, "test_evaluation_task2a"),
+        _year("sts16", 1186, "sts2016-english-with-gs-v1.0"),
+        _pairs("stsb", 1379, "STS-B", *_STSB, split="test"),
+        _pairs("sickr", 4927, "SICK-R", *_SICK, source=SENTEVAL, split="test"),
+        _pairs("str", 5500, "STR", "STR", "semantic-textual-relatedness", source="https://zenodo.org/records/7599667"),
+        _topics("agnews", 8000, "agnewsdataraw-8000"),
+        _topics("biomedical", 20000, "biomedical/biomedical_true_text"),
+        _topics("googlets", 11109, "TS"),
+        _topics("searchsnippets", 12340, "search_snippets/search_snippets_true_text"),
+        _topics("stackoverflow", 20000, "stackoverflow/stackoverflow_true_text"),
+        _topics("tweet", 2472, "tweet-original-order.txt"),
+        _labels("mr", "MR", "MR"),
+        _labels("cr", "CR", "CR"),
+        _labels("subj", "SUBJ", "SUBJ"),
+        _labels("mpqa", "MPQA", "MPQA"),
+        _labels("sst2", "SST", "SST/binary", "SST2", split=_WITH_DEV),
+        _labels("sst5", "SST", "SST/fine", "SST5", split=_WITH_DEV),
+        _labels("trec", "TREC", "TREC", split="train and test"),
+        _labels("mrpc", "MRPC", "MRPC", split="train and test"),
+        _labels(
+            *("scicite", "SCICITE", "scicite", "SciCite", "sci-cite"),
+            source="https://github.com/allenai/scicite",
+            split=_WITH_DEV,
+        ),
+        _labels("sicke", "SICK-E", *_SICK, split=_WITH_DEV),
+        _labels("sickr-trained", "SICK-R", *_SICK, task="relatedness", split=_WITH_DEV),
+        _labels("stsb-trained", "STS-B", *_STSB, source=_STS, task="relatedness", split=_WITH_DEV),
         *(
             PaperCollection(
                 name,
@@ -97,6 +130,7 @@ COLLECTIONS: Mapping[str, PaperCollection] = {
                 "perceptron",
                 (f"probing/{file}.txt", f"{file}.txt"),
                 f"{SENTEVAL}/tree/main/data/probing",
+                split=_WITH_DEV,
             )
             for name, file in {
                 "SentLen": "sentence_length",
@@ -111,20 +145,22 @@ COLLECTIONS: Mapping[str, PaperCollection] = {
                 "CoordInv": "coordination_inversion",
             }.items()
         ),
-        PaperCollection("wikitext-2", "corpus", "isotropy", ("wikitext-2",), _WIKITEXT),
-        PaperCollection("wikitext-103", "corpus", "isotropy", ("wikitext-103",), _WIKITEXT),
+        *(
+            PaperCollection(name, "corpus", "isotropy", (name, f"{name}-raw"), _WIKITEXT)
+            for name in ("wikitext-2", "wikitext-103")
+        ),
         PaperCollection(
             "oxford",
             "dictionary",
             "",
-            ("dictionaries/oxford.tsv", "oxford.tsv"),
+            ("data/oxford", "dictionaries/oxford", "dictionaries/oxford.tsv", "oxford.tsv"),
             "https://github.com/shonosuke/ishiwatari-naacl2019",
         ),
         PaperCollection(
             "wordnet",
             "dictionary",
             "",
-            ("dictionaries/wordnet", "dictionaries/wordnet.tsv", "wordnet"),
+            ("dictionaries/wordnet", "dictionaries/wordnet.tsv", "wordnet", "WordNet-3.0"),
             "https://wordnet.princeton.edu/download",
         ),
     )
@@ -163,6 +199,13 @@ Printed = Callable[[str, str, Sequence[str]], "float | None"]
 
 
 @cache
+def differences(paper: str, item: str) -> tuple[str, ...]:
+    """Return what differs from the paper in a table or figure, and why."""
+    rows = (line.split("\t") for line in published_text("differences").splitlines())
+    return tuple(text for name, items, text in rows if name == paper and item in items.split(", "))
+
+
+@cache
 def published(paper: str, table: str) -> Numbers:
     """Return the numbers of a table, such as ``published("stankevicius2024", "table A1")["avg."]["RE"]``."""
     for name, columns, rows in _blocks(paper):
@@ -192,9 +235,13 @@ def printed(paper: str, table: str, columns: Mapping[str, str] = MappingProxyTyp
 
 @cache
 def _blocks(paper: str) -> tuple[tuple[str, list[str], list[list[str]]], ...]:
-    text = (files("ragembed.papers.reproduction") / "published" / f"{paper}.tsv").read_text(encoding="utf-8")
     blocks = []
-    for block in text.strip("\n").split("\n\n"):
+    for block in published_text(paper).strip("\n").split("\n\n"):
         (name, *columns), *rows = (line.split("\t") for line in block.split("\n"))
         blocks.append((name, columns, rows))
     return tuple(blocks)
+
+
+def published_text(name: str) -> str:
+    """Return a file of the folder ``published``."""
+    return (files("ragembed.papers.reproduction") / "published" / f"{name}.tsv").read_text(encoding="utf-8")

@@ -40,7 +40,9 @@ _DATASETS = {
     "c": ("c: Oxford, single words", ("oxford",)),
 }
 _ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
+_ORDINALS = ("1st", "2nd", "3rd", "4th")
 _FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
+_POOLINGS = ("cls", "mean", "prompt")
 POOLINGS = {
     "BERT-base": ("prompt", "mean"),
     "BERT-large": ("prompt", "cls"),
@@ -75,9 +77,36 @@ class Training(NamedTuple):
 
 def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
+    return _paper_name(_recipe(run.inputs.model))
+
+
+def _recipe(model: str) -> str:
+    """Return the recipe for a model; the name of the model decides whether it is one of SimCSE or SNCSE."""
     from ragembed.papers.training.settings import recipe_for
 
-    return _paper_name(recipe_for(find_model(run.inputs.model).folder))
+    found, kind = recipe_for(find_model(model).folder), _contrastive(model)
+    return f"{kind}-{found.removeprefix('simcse-')}" if kind else found
+
+
+def _contrastive(model: str) -> str:
+    """Return ``simcse`` or ``sncse`` if the name of the model has it, else nothing."""
+    return next((each for each in ("simcse", "sncse") if each in Path(model).name.lower()), "")
+
+
+def _trained_row(run: Reproduction) -> str | None:
+    """Return the row of a model that DefSent+ trained, or None for another model."""
+    from ragembed.papers.training.outcome import FILE, read_report
+
+    folder = find_model(run.inputs.model).folder
+    if not (folder / FILE).is_file():
+        return None
+    report = read_report(folder)
+    step, number = report["settings"]["steps"][-1], len(report["steps"])
+    pooling = {"cls": "CLS", "mean": "Mean"}[step["pooling"]]
+    ica = "" if step["ica"] == "none" else "(ICA)"
+    dataset = "a" if len(report["dictionaries"]) > 1 else "b"
+    family = _paper_name(_recipe(report["model"]))
+    return f"DefSent+ {family}{ica}, {_ORDINALS[number - 1]}-({pooling},{step['entries'].upper()})-{dataset}"
 
 
 def _paper_name(recipe: str) -> str:
@@ -136,13 +165,13 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
     from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
     from ragembed.papers.training.outcome import read_report
-    from ragembed.papers.training.settings import EntryKind, Pooling, recipe_for
+    from ragembed.papers.training.settings import EntryKind, Pooling
 
     paths = _dictionaries(run, training.dataset)
     pairs = _pairs(run)
     if paths is None or not pairs:
         return None
-    recipe = RECIPES[recipe_for(find_model(run.inputs.model).folder)]
+    recipe = RECIPES[_recipe(run.inputs.model)]
     pooling = next(each for each in get_args(Pooling) if each == training.pooling)
     entries = next(each for each in get_args(EntryKind) if each == training.entries)
     steps = recipe.steps(
@@ -203,6 +232,8 @@ def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
     raw = not family.startswith(("simcse-", "sncse-"))
     best = table == "table 3" or (table == "table 6" and raw)
     yield from _untrained(run, _STS, "")
+    if _trained_row(run) is not None:
+        return
     found = [row for row in published(PAPER, table) if (match := _ROW.fullmatch(row)) and match[1] == family]
     if not found:
         run.note(f"{table} has no DefSent+ row for models of the kind {family}")
@@ -221,25 +252,34 @@ def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
 
 
 def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Value]:
-    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one."""
-    family = _family(run)
-    kind, _, rest = family.partition("-")
-    name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
-    values = list(run.evaluate(_poolings(run, columns, task)))
+    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one.
+
+    The paper tries the vector of [CLS] and the prompt for SimCSE, and on STS only the prompt for SNCSE.
+    """
+    name, poolings = _trained_row(run), _POOLINGS
+    if name is None:
+        family, kind = _family(run), _contrastive(run.inputs.model)
+        _, _, rest = family.partition("-")
+        name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
+        poolings = {"simcse": ("cls", "prompt"), "sncse": _POOLINGS if task else ("prompt",)}.get(kind, _POOLINGS)
+    values = list(run.evaluate(_poolings(run, columns, task, poolings)))
     if values:
         best = _best(values)
         run.note(f"{name}: the model itself, pooling {best}")
         yield from _row(name, {v.collection: v.value for v in values if v.row == best and v.value is not None})
 
 
-def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
+def _poolings(
+    run: Reproduction, columns: Mapping[str, str], task: str, poolings: Sequence[str] = _POOLINGS
+) -> Iterator[Cell]:
     from ragembed.papers.training.settings import PROMPT
 
     configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
     if run.has_mask:
         configs["prompt"] = run.config.replace(template=PROMPT, pooling="masks")
     for name in run.chosen(tuple(columns)):
-        yield from (Cell(row, columns[name], name, config, task=task) for row, config in configs.items())
+        chosen = {row: config for row, config in configs.items() if row in poolings}
+        yield from (Cell(row, columns[name], name, config, task=task) for row, config in chosen.items())
 
 
 def _best(values: Sequence[Value]) -> str:
