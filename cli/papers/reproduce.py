@@ -88,8 +88,7 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if options.listed:
         papers = {each: items(each) for each in ([paper] if paper else _PAPERS)}
-        chosen = {each: [found[name] for name in names or found if name in found] for each, found in papers.items()}
-        _list(chosen, options.data)
+        _list({each: [found[n] for n in names or found if n in found] for each, found in papers.items()}, options.data)
         return
     if paper is None or not names:
         raise ConfigError("no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 
 from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model
-from ragembed.papers.reproduction.data import printed, published
+from ragembed.papers.reproduction.data import blocks, printed, published
 from ragembed.papers.reproduction.reproduction_run import (
     PAPER_RUNS,
     Cell,
@@ -43,21 +43,6 @@ _ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([ab
 _ORDINALS = ("1st", "2nd", "3rd", "4th")
 _FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
 _POOLINGS = ("cls", "mean", "prompt")
-POOLINGS = {
-    "BERT-base": ("prompt", "mean"),
-    "BERT-large": ("prompt", "cls"),
-    "RoBERTa-base": ("prompt", "prompt"),
-    "RoBERTa-large": ("mean", "prompt"),
-    "simcse-BERT-base": ("prompt", "cls"),
-    "simcse-BERT-large": ("prompt", "cls"),
-    "simcse-RoBERTa-base": ("prompt", "prompt"),
-    "simcse-RoBERTa-large": ("prompt", "prompt"),
-    "sncse-BERT-base": ("prompt", "mean"),
-    "sncse-BERT-large": ("prompt", "cls"),
-    "sncse-RoBERTa-base": ("prompt", "prompt"),
-    "sncse-RoBERTa-large": ("prompt", "prompt"),
-}
-"""Table 7: the pooling of each model for STS and for SentEval."""
 
 
 class Training(NamedTuple):
@@ -210,20 +195,18 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     return train_from_dictionary(request, run.progress)
 
 
-def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the pooling with the highest mean over the runs and collections."""
-    means: dict[str, float] = {
-        pooling: fmean(score for run in runs for score in run["sts"][pooling].values()) for pooling in runs[0]["sts"]
-    }
-    return max(means, key=lambda pooling: means[pooling])
-
-
 def _scores(report: Mapping[str, Any], best: bool) -> tuple[str, Mapping[str, float]]:
     """Return the best pooling and its score of each collection: of the best run, or the mean over the runs."""
+    from ragembed.papers.training.train import best_pooling
+
     last = report["steps"][-1]
     runs = [last["runs"][last["best"]]] if best else last["runs"]
-    pooling = _best_pooling(runs)
-    return pooling, {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
+    means = {
+        pooling: {name: fmean(run["sts"][pooling][name] for run in runs) for name in scores}
+        for pooling, scores in runs[0]["sts"].items()
+    }
+    pooling, _ = best_pooling(means)
+    return pooling, means[pooling]
 
 
 def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
@@ -256,7 +239,8 @@ def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iter
 
     The paper tries the vector of [CLS] and the prompt for SimCSE, and on STS only the prompt for SNCSE.
     """
-    name, poolings = _trained_row(run), _POOLINGS
+    name = _trained_row(run)
+    poolings: tuple[str, ...] = _POOLINGS
     if name is None:
         family, kind = _family(run), _contrastive(run.inputs.model)
         _, _, rest = family.partition("-")
@@ -326,7 +310,8 @@ def _pooling_scores(run: Reproduction) -> Iterator[Value]:
         yield from (Value(value.row, task, value.collection, value.value, value.note) for value in values)
         if values:
             run.note(f"{task}: best pooling {_best(values)}")
-    sts, senteval = POOLINGS[family]
+    rows = next(rows for name, _, rows in blocks(PAPER) if name == "table 7")
+    sts, senteval = next(used for row, *used in rows if row.startswith((f"DefSent+ {family}(", f"DefSent+ {family},")))
     run.note(f"the paper uses {sts} on STS and {senteval} on SentEval for DefSent+ {family}")
 
 

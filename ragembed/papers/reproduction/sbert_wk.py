@@ -31,16 +31,8 @@ from ragembed.types import Floats
 PAPER = "sbert-wk"
 _STS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 _COLUMNS = {**{name: name.upper() for name in _STS}, "stsb-trained": "STS-B", "sickr-trained": "SICK-R"}
-_DOWNSTREAM = {
-    "mr": "MR",
-    "cr": "CR",
-    "subj": "SUBJ",
-    "mpqa": "MPQA",
-    "sst2": "SST2",
-    "trec": "TREC",
-    "mrpc": "MRPC",
-    "sicke": "SICK-E",
-}
+_UPPER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+_DOWNSTREAM = {**{name: name.upper() for name in _UPPER}, "sicke": "SICK-E"}
 _PROBING = {name: name for name in in_group("probing")}
 _RELEASED = ", released code"
 _FASTTEXT = re.compile(r"fasttext|^(crawl|wiki|cc)[-.].*\.(vec|bin)")
@@ -63,11 +55,13 @@ def _kind(run: Reproduction) -> str:
 def _methods(run: Reproduction) -> dict[str, tuple[EmbedderConfig, ...]]:
     """Return the configurations of the rows of tables III, V and VI; vectors of several are joined."""
     kind, weighed = _kind(run), run.config.replace(extractor="sbert-wk", layers="last")
-    found = {"Sentence-BERT" if kind == "SBERT" else f"Avg. {kind} embeddings": (run.config,)}
+    found: dict[str, tuple[EmbedderConfig, ...]] = {
+        "Sentence-BERT" if kind == "SBERT" else f"Avg. {kind} embeddings": (run.config,),
+        f"SBERT-WK ({kind})": (weighed,),
+        f"SBERT-WK ({kind}){_RELEASED}": (weighed.replace(extractor="sbert-wk:variant=released-code"),),
+    }
     if kind == "BERT":
         found["BERT [CLS]"] = (run.config.replace(pooling="cls"),)
-    found[f"SBERT-WK ({kind})"] = (weighed,)
-    found[f"SBERT-WK ({kind}){_RELEASED}"] = (weighed.replace(extractor="sbert-wk:variant=released-code"),)
     if not run.inputs.word_vectors:
         run.note("word vectors, SIF and p-mean need --word-vectors FILE")
         return found

@@ -39,8 +39,8 @@ def base(run: Reproduction, column: str) -> EmbedderConfig | None:
     if column in ("B2S", "B2S-100"):
         if len(run.inputs.word_vectors) != 1:
             run.note(
-                f"{column}: needs one file of word vectors (--word-vectors FILE), which 'ragembed papers train b2s' "
-                f"makes from a model; got {len(run.inputs.word_vectors)}"
+                f"{column}: needs one file of word vectors (--word-vectors FILE), got {len(run.inputs.word_vectors)}; "
+                "'ragembed papers train b2s --paragraphs' makes one from a model"
             )
             return None
         extractor = "words" if column == "B2S" else "words:drop=100"

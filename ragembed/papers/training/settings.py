@@ -155,6 +155,11 @@ class B2sSettings:
     """
 
     min_count: int = setting(10, "Least number of occurrences of a word.", "--min-count", "N", least=1)
+    paragraphs: bool = setting(
+        False,
+        "Each line is a paragraph: the context of a word is its sentence, encoded inside of the paragraph.",
+        "--paragraphs",
+    )
     vocabulary: int = setting(750_000, "Largest number of words.", "--vocabulary", "N", least=1)
     threshold: float = setting(
         5e-6,
@@ -163,7 +168,7 @@ class B2sSettings:
     )
     negatives: int = setting(10, "Number of words drawn for each occurrence.", "--negatives", "N", least=1)
     epochs: int = setting(5, "Number of passes over the corpus.", "--epochs", "N", least=1)
-    batch_size: int = setting(128, "Number of texts in a batch.", "--batch-size", "N", least=1)
+    batch_size: int = setting(128, "Number of texts or paragraphs in a batch.", "--batch-size", "N", least=1)
     learning_rate: float = setting(
         1e-3,
         "Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
