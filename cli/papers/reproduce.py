@@ -11,7 +11,7 @@ import click
 
 from ragembed.cli.options import LocalPath, shared, takes
 from ragembed.cli.output import say, terminal_width
-from ragembed.config.fields import setting
+from ragembed.config.fields import one_of, setting
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
 from ragembed.printable import printable
@@ -81,9 +81,10 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     """
     from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
+    from ragembed.papers.reproduction.data import COLLECTIONS
     from ragembed.papers.reproduction.figures import check_figure, write
     from ragembed.papers.reproduction.reproduction_report import text
-    from ragembed.papers.reproduction.reproduction_run import Inputs, check_names, reproduce
+    from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
 
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if options.listed:
@@ -94,7 +95,8 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
         raise ConfigError("no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all")
     if options.data is None:
         raise ConfigError("no folder with collections: give it with --data")
-    check_names(options.collections)
+    for name in options.collections:
+        one_of("collection", name, tuple(COLLECTIONS))
     chosen = [find_item(paper, name) for name in names]
     inputs = Inputs(
         options.data,

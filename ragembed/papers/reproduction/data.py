@@ -83,15 +83,11 @@ def sentences(folder: Path, out: Path) -> Path:
     file = out / f"{folder.name}.sentences.txt"
     if not file.exists():
         make_folders(out)
-        parts = [sentence for path in _texts(folder) for line in Corpus(path) for sentence in _SENTENCE.split(line)]
+        texts = sorted(path for path in folder.iterdir() if path.suffix in (".txt", ".tokens", ".raw"))
+        parts = [sentence for path in texts for line in Corpus(path) for sentence in _SENTENCE.split(line)]
         kept = (" ".join(part.split()) for part in parts)
         replace_file(file, "\n".join(part for part in kept if len(part) >= _SHORTEST).encode())
     return file
-
-
-def _texts(folder: Path) -> Iterator[Path]:
-    """Yield the text files of Wikitext, in the order of their names."""
-    yield from sorted(path for path in folder.iterdir() if path.suffix in (".txt", ".tokens", ".raw"))
 
 
 Numbers = Mapping[str, Mapping[str, float]]

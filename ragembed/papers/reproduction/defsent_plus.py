@@ -7,7 +7,7 @@ of the model's own family are run. A training that was interrupted continues.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +26,7 @@ from ragembed.papers.reproduction.reproduction_run import (
     path_sha256,
 )
 from ragembed.papers.sentences.sentence_collections import read_scored_pairs
+from ragembed.papers.training.settings import POOLINGS
 
 PAPER = "defsent-plus"
 _STS = {
@@ -42,7 +43,6 @@ _DATASETS = {
 _ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
 _ORDINALS = ("1st", "2nd", "3rd", "4th")
 _FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
-_POOLINGS = ("cls", "mean", "prompt")
 
 
 class Training(NamedTuple):
@@ -240,12 +240,12 @@ def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iter
     The paper tries the vector of [CLS] and the prompt for SimCSE, and on STS only the prompt for SNCSE.
     """
     name = _trained_row(run)
-    poolings: tuple[str, ...] = _POOLINGS
+    poolings: Iterable[str] = POOLINGS
     if name is None:
         family, kind = _family(run), _contrastive(run.inputs.model)
         _, _, rest = family.partition("-")
         name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
-        poolings = {"simcse": ("cls", "prompt"), "sncse": _POOLINGS if task else ("prompt",)}.get(kind, _POOLINGS)
+        poolings = {"simcse": ("cls", "prompt"), "sncse": POOLINGS if task else ("prompt",)}.get(kind, POOLINGS)
     values = list(run.evaluate(_poolings(run, columns, task, poolings)))
     if values:
         best = _best(values)
@@ -254,16 +254,11 @@ def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iter
 
 
 def _poolings(
-    run: Reproduction, columns: Mapping[str, str], task: str, poolings: Sequence[str] = _POOLINGS
+    run: Reproduction, columns: Mapping[str, str], task: str, poolings: Iterable[str] = POOLINGS
 ) -> Iterator[Cell]:
-    from ragembed.papers.training.settings import PROMPT
-
-    configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
-    if run.has_mask:
-        configs["prompt"] = run.config.replace(template=PROMPT, pooling="masks")
+    configs = {row: run.config.replace(**POOLINGS[row]) for row in poolings if row != "prompt" or run.has_mask}
     for name in run.chosen(tuple(columns)):
-        chosen = {row: config for row, config in configs.items() if row in poolings}
-        yield from (Cell(row, columns[name], name, config, task=task) for row, config in chosen.items())
+        yield from (Cell(row, columns[name], name, config, task=task) for row, config in configs.items())
 
 
 def _best(values: Sequence[Value]) -> str:
@@ -335,10 +330,4 @@ def items() -> Iterator[Item]:
     yield item("table 5", "learning rates of the recipes", (), _learning_rates, printed(PAPER, "table 5"))
     yield similarity("table 6", "STS, the other statistic of the released models")
     yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
-    yield item(
-        "table 8",
-        "combinations of pooling and entry vectors",
-        (*sts, *books),
-        _grid,
-        printed(PAPER, "table 8"),
-    )
+    yield item("table 8", "combinations of pooling and entry vectors", (*sts, *books), _grid, printed(PAPER, "table 8"))

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
@@ -169,11 +168,6 @@ class Reproduction:
         return model_shape(self.model_folder)[1]
 
     @cached_property
-    def dim(self) -> int:
-        """The dimension of the model."""
-        return model_shape(self.model_folder)[0]
-
-    @cached_property
     def has_mask(self) -> bool:
         """Whether the model has a mask token."""
         from ragembed.models.tokenizer import TextTokenizer
@@ -296,7 +290,7 @@ class Reproduction:
             by_raw.setdefault(raw_part(config), []).append(config)
         groups = list(by_raw.values())
         # A mixture also holds the two kinds of vectors that it mixes, and a corpus for post-processors has vectors too.
-        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(self.dim, 768)))
+        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(model_shape(self.model_folder)[0], 768)))
         for start in range(0, len(groups), size):
             yield [config for group in groups[start : start + size] for config in group]
 
@@ -348,12 +342,6 @@ class Reproduction:
             settings["model"] = file_sha256(Path(config.model)) if words else find_model(config.model).sha256
             found.append(settings)
         return digest_of({"data": digest, "task": task, "runs": runs, "version": __version__, "configs": found})
-
-
-def check_names(collections: Sequence[str]) -> None:
-    """Raise :class:`ConfigError` for the name of an unknown collection."""
-    for name in collections:
-        one_of("collection", name, tuple(COLLECTIONS))
 
 
 def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = None) -> Outcome:

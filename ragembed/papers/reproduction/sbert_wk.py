@@ -78,9 +78,8 @@ def _methods(run: Reproduction) -> dict[str, tuple[EmbedderConfig, ...]]:
 
 def _vectors_name(file: Path) -> str:
     """Return the paper's name of the vectors in a file, if its name is one under which they are published."""
-    if "glove" in file.name.lower():
-        return "GloVe"
-    return "FastText" if _FASTTEXT.search(file.name.lower()) else file.name
+    name = file.name.lower()
+    return "GloVe" if "glove" in name else "FastText" if _FASTTEXT.search(name) else file.name
 
 
 def _compared(columns: Mapping[str, str], score: str, task: str, run: Reproduction) -> Iterator[Value]:
@@ -231,9 +230,8 @@ def _overhead(run: Reproduction) -> Iterator[Value]:
         if path is None:
             continue
         settings = {"data": path_sha256(path), "model": find_model(run.inputs.model).sha256, "texts": _SENTENCES}
-        settings["decompositions"] = _DECOMPOSITIONS
         with without_kept_states():
-            measured = run.kept("overhead", settings, partial(_times, run, name, path))
+            measured = run.kept("overheads", settings, partial(_times, run, name, path))
         if measured:
             run.note(
                 f"{measured['texts']} sentences, median of {_TRIALS} trials; the published times are of another machine"
@@ -246,13 +244,9 @@ def _overhead(run: Reproduction) -> Iterator[Value]:
 def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
     """Return the time of the forward pass and those of SBERT-WK after it, in milliseconds per sentence."""
     texts = read_sts(path).documents[:_SENTENCES]
-    extractors = [
-        Embedder(config, device=run.inputs.device).fit_extractor(texts).extractor
-        for config in (
-            run.config,
-            *(run.config.replace(extractor=f"sbert-wk:decomposition={each}") for each in _DECOMPOSITIONS),
-        )
-    ]
+    specs = ("transformer", *(f"sbert-wk:decomposition={each}" for each in _DECOMPOSITIONS))
+    configs = [run.config.replace(extractor=spec) for spec in specs]
+    extractors = [Embedder(each, device=run.inputs.device).fit_extractor(texts).extractor for each in configs]
     trials: list[list[float]] = []
     with phase(run.progress, f"{name}: trials", "texts", (_TRIALS + 1) * len(extractors) * len(texts)):
         for _ in range(_TRIALS + 1):

@@ -223,13 +223,9 @@ def _alignment(run: Reproduction) -> Iterator[Value]:
     """Measure figure 3: alignment of the pairs with the score 5, and uniformity; of STS-B, those of the train split."""
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS]
     for name in run.pairs("stsb"):
+        task = "isotropy, train" if name == "stsb" else "isotropy"
         found = [
-            replace(
-                cell,
-                column=f"{cell.column}: {score}",
-                score=score,
-                task="isotropy, train" if name == "stsb" else "isotropy",
-            )
+            replace(cell, column=f"{cell.column}: {score}", score=score, task=task)
             for cell in cells(run, COLUMNS, rows, [name])
             for score in ("alignment", "uniformity")
         ]
@@ -244,7 +240,8 @@ def items() -> Iterator[Item]:
     yield item("table 1", "templates, vector of [MASK]", everything, _templates, printed(PAPER, "table 1"))
     for table, title in (("table 2", "collections for clustering"), ("table 3", "the other collections")):
         names = tuple(dict.fromkeys(row.partition(",")[0] for row in published(PAPER, table)))
-        yield item(table, title, names, partial(_describe, table), printed(PAPER, table))
+        measured, every = (partial(_describe, table), printed(PAPER, table)), {"stsb": "train, dev and test"}
+        yield item(table, title, names, *measured, splits=every)
     for table, title in (("table 4", "token weights and post-processors"), ("table 5", "post-processors of means")):
         measured = partial(_grouped, table), partial(_mean_of_appendix, table)
         yield item(table, f"{title}, means over collections", (*everything, *wikitext), *measured)

@@ -49,11 +49,7 @@ class LabelledTexts:
 
 def first_field(path: Path) -> str:
     """Return the first field of the first line of a TSV file."""
-    try:
-        with path.open("rb") as file:
-            return file.readline(4096).removeprefix(b"\xef\xbb\xbf").split(b"\t")[0].decode("utf-8", "replace")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    return next(lines(path), (1, ""))[1].partition("\t")[0]
 
 
 def read_sentence_pairs(path: Path) -> SentencePairs:

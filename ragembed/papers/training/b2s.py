@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,12 +29,11 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
-from ragembed.papers.training.paragraphs import SentenceMeans, split_sentences
+from ragembed.papers.training.paragraphs import sentence_vectors, split_sentences
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.types import Floats, Integers
@@ -243,7 +242,8 @@ def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, 
             end = done + sum(used)
             if end > stored:
                 stream.truncate(done * row_bytes)
-                stream.write(_encoded(embedder, [texts for texts, _ in block], used, words.paragraphs).tobytes())
+                encoded = sentence_vectors if words.paragraphs else _line_vectors
+                stream.write(encoded(embedder, [texts for texts, _ in block], used).tobytes())
                 stream.flush()
             progress.advance(end - done)
             done = end
@@ -251,15 +251,8 @@ def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, 
     return np.memmap(file, np.float32, "r", shape=(len(words), embedder.dim))
 
 
-def _encoded(embedder: Embedder, lines: Sequence[Sequence[str]], used: Sequence[bool], paragraphs: bool) -> Floats:
-    """Return the vectors of the used texts of some lines."""
-    if not paragraphs:
-        return embedder.raw_documents(list(compress((text for (text,) in lines), used)))
-    extractor = cast("TransformerExtractor", embedder.extractor)
-    means = SentenceMeans(extractor, lines)
-    extractor.model.forward("documents").run(means.texts, [means])
-    found: Floats = means.vectors()[np.array(used)]
-    return found
+def _line_vectors(embedder: Embedder, lines: Sequence[Sequence[str]], used: Sequence[bool]) -> Floats:
+    return embedder.raw_documents(list(compress(chain.from_iterable(lines), used)))
 
 
 def _train(

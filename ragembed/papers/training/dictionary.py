@@ -87,12 +87,7 @@ def statistics(dictionary: Dictionary, lengths: ArrayLike) -> dict[str, int | fl
     """Return the size of ``dictionary``, as in table 1; ``lengths`` has the tokens of each definition."""
     tokens = np.asarray(lengths)
     longest, median = int(tokens.max()), float(np.median(tokens))
-    return {
-        "definitions": len(tokens),
-        "entries": len(dictionary),
-        "max_length": longest,
-        "median_length": median,
-    }
+    return {"definitions": len(tokens), "entries": len(dictionary), "max_length": longest, "median_length": median}
 
 
 READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {

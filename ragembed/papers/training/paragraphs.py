@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
+from ragembed.embedder import Embedder
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.transformer import TransformerExtractor, layer_mean
 from ragembed.models.tokenizer import TokenKind
@@ -21,6 +23,15 @@ _SENTENCE_END = re.compile(r"(?<=[.?!])\s+")
 def split_sentences(paragraph: str) -> list[str]:
     """Split a paragraph after each ``.``, ``?`` and ``!`` before a space."""
     return _SENTENCE_END.split(paragraph.strip())
+
+
+def sentence_vectors(embedder: Embedder, paragraphs: Sequence[Sequence[str]], used: Sequence[bool]) -> Floats:
+    """Return the vectors of the used sentences of ``paragraphs``, float32, shape ``(n, d)``."""
+    extractor = cast("TransformerExtractor", embedder.extractor)
+    means = SentenceMeans(extractor, paragraphs)
+    extractor.model.forward("documents").run(means.texts, [means])
+    vectors: Floats = means.vectors()[np.array(used)]
+    return vectors
 
 
 class SentenceMeans:

@@ -287,6 +287,23 @@ def test_rows_of_word_vectors(inputs, word_vectors, collections, tmp_path):
     assert found["p-mean"].value == pytest.approx(pearson(*vectors, pairs.scores), abs=1e-3)
 
 
+def test_tables_of_clustering_have_as_many_runs_as_the_paper(inputs, tmp_path):
+    """Table A14 on tweets as published: ten runs of k-means by default."""
+    data = tmp_path / "data"
+    folder = data / "short-text-clustering-enhancement" / "data"
+    folder.mkdir(parents=True)
+    lines = [f"{10 * (i % 3)}\t{sentence}\n" for i, sentence in enumerate(texts(30, 7))]
+    (folder / "tweet-original-order.txt").write_text("".join(lines))
+    given = Inputs(data, tmp_path / "out", inputs().model, columns=("RE",), device="cpu")
+    outcome = reproduce(find_item("stankevicius2024", "table A14"), given)
+    measured = [json.loads(line) for line in (given.out / MEASURED).read_text().splitlines()]
+    assert measured
+    assert {(each["runs"], len(each["run_accuracies"])) for each in measured} == {(10, 10)}
+    assert "tweet has 30 records, in the paper 2,472" in outcome.notes
+    assert not any(note.startswith("k-means") for note in outcome.notes)
+    assert {number.row: number.published for number in numbers(outcome)}["avg."] == 46.5
+
+
 def test_contrastive_models_are_known_by_name(inputs, six_blocks, tmp_path):
     """SimCSE publishes models without the files of sentence-transformers; its row is the better of [CLS] and prompt."""
     model = tmp_path / "unsup-simcse-bert-base-uncased"
