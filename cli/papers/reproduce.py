@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,20 +88,20 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
 
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
-    if options.listed:
-        papers = {each: items(each) for each in ([paper] if paper else _PAPERS)}
-        _list({each: [found[n] for n in names or found if n in found] for each, found in papers.items()}, options.data)
-        return
-    if paper is None or not names:
+    if (names and paper is None) or not (names or options.listed):
         raise ConfigError("no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all")
+    papers = _PAPERS if paper is None else (paper,)
+    chosen = [find_item(one, name) for one in papers for name in names or items(one)]
+    if options.listed:
+        _list(chosen, options.data)
+        return
     if options.data is None:
         raise ConfigError("no folder with collections: give it with --data")
     for name in options.collections:
         one_of("collection", name, tuple(COLLECTIONS))
-    chosen = [find_item(paper, name) for name in names]
     inputs = Inputs(
         options.data,
-        options.out or Path("reproduced") / paper,
+        options.out or Path("reproduced") / chosen[0].paper,
         options.model,
         options.word_vectors,
         options.runs,
@@ -121,16 +122,16 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
                 say(f"written: {file}")
 
 
-def _list(papers: Mapping[str, Sequence[Item]], data: Path | None) -> None:
+def _list(items: Sequence[Item], data: Path | None) -> None:
     """Print what each table and figure needs, and where the collections that are missing are published."""
     from ragembed.evaluation.table import wrapped
     from ragembed.papers.reproduction.data import COLLECTIONS
     from ragembed.papers.reproduction.reproduction_report import described
 
     lines: list[str] = []
-    for paper, found in papers.items():
-        lines += [paper, *described(found), ""]
-    used = dict.fromkeys(name for found in papers.values() for item in found for name in item.collections)
+    for paper, of_paper in groupby(items, key=lambda item: item.paper):
+        lines += [paper, *described(of_paper), ""]
+    used = dict.fromkeys(name for item in items for name in item.collections)
     missing = [COLLECTIONS[name] for name in used if data is None or COLLECTIONS[name].find(data) is None]
     lines += ["collections:" if data is None else "missing collections:"] if missing else []
     lines += [f"{one.name}: expected {one.expected}; published at {one.source}" for one in missing]

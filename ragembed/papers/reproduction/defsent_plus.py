@@ -86,12 +86,12 @@ def _trained_row(run: Reproduction) -> str | None:
     if not (folder / FILE).is_file():
         return None
     report = read_report(folder)
-    step, number = report["settings"]["steps"][-1], len(report["steps"])
-    pooling = {"cls": "CLS", "mean": "Mean"}[step["pooling"]]
-    ica = "" if step["ica"] == "none" else "(ICA)"
-    dataset = "a" if len(report["dictionaries"]) > 1 else "b"
-    family = _paper_name(_recipe(report["model"]))
-    return f"DefSent+ {family}{ica}, {_ORDINALS[number - 1]}-({pooling},{step['entries'].upper()})-{dataset}"
+    family, step = _paper_name(_recipe(report["model"])), report["settings"]["steps"][-1]
+    if report["method"] == "defsent":
+        return f"DefSent {family}"
+    combination = f"{'CLS' if step['pooling'] == 'cls' else 'Mean'},{step['entries'].upper()}"
+    ica, dataset = "" if step["ica"] == "none" else "(ICA)", "a" if len(report["dictionaries"]) > 1 else "b"
+    return f"DefSent+ {family}{ica}, {_ORDINALS[len(report['steps']) - 1]}-({combination})-{dataset}"
 
 
 def _paper_name(recipe: str) -> str:

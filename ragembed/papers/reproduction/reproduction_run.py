@@ -382,7 +382,7 @@ def _isotropy_task(path: Path, splits: Sequence[str] = ()) -> IsotropyTask:
         return cast("IsotropyTask", read_isotropy(path))
     name, pairs = read_scored_pairs(path, splits)
     if max(pairs.scores) < POSITIVE_SCORE:
-        raise ConfigError(f"{path} has no pair with a score of {POSITIVE_SCORE:g}, which alignment needs: get it again")
+        raise ConfigError(f"{path} has no pair with the score {POSITIVE_SCORE:g} for alignment: name another one")
     return IsotropyTask(name, (*pairs.sentences1, *pairs.sentences2), pairs)
 
 

@@ -31,11 +31,11 @@ from ragembed.types import Floats
 PAPER = "sbert-wk"
 _STS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 _COLUMNS = {**{name: name.upper() for name in _STS}, "stsb-trained": "STS-B", "sickr-trained": "SICK-R"}
-_UPPER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
-_DOWNSTREAM = {**{name: name.upper() for name in _UPPER}, "sicke": "SICK-E"}
+_DOWNSTREAM = {name: name.upper() for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
+_DOWNSTREAM["sicke"] = "SICK-E"
 _PROBING = {name: name for name in in_group("probing")}
 _RELEASED = ", released code"
-_FASTTEXT = re.compile(r"fasttext|^(crawl|wiki|cc)[-.].*\.(vec|bin)")
+_FASTTEXT = re.compile(r"fasttext|^(crawl|wiki|cc)[-.].*\.vec")
 _AVERAGED = {**{name: name for name in _STS}, "stsb": "stsb-trained"}
 """The collections of the means of table VII and figure 3; STS-B is supervised, as in table III (section V-A)."""
 _SENTENCES, _TRIALS = 100, 5
@@ -67,6 +67,8 @@ def _methods(run: Reproduction) -> dict[str, tuple[EmbedderConfig, ...]]:
         return found
     plain = run.config.replace(extractor="words", layers="last")
     of_files = {_vectors_name(file): plain.replace(model=str(file)) for file in run.inputs.word_vectors}
+    if len(of_files) < len(run.inputs.word_vectors):
+        raise ConfigError(f"files of word vectors have the names {', '.join(of_files)}: expected a name for each")
     for name, config in of_files.items():
         found[f"Avg. {name} embeddings"] = (config,)
         sif = "SIF" if name == "GloVe" else f"SIF, {name}"
@@ -258,11 +260,9 @@ def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
                     extractor.encode([text], "documents")
                     run.progress.advance(1)
                 trials[-1].append(1000 * (time.perf_counter() - started) / len(texts))
-    kept = trials[1:]  # the first trial warms up
-    overheads = {
-        each: median(trial[1 + place] - trial[0] for trial in kept) for place, each in enumerate(_DECOMPOSITIONS)
-    }
-    return {"texts": len(texts), "plain": median(trial[0] for trial in kept), **overheads}
+    plain, *others = zip(*trials[1:], strict=True)  # the first trial warms up
+    overheads = (median(np.subtract(times, plain).tolist()) for times in others)
+    return {"texts": len(texts), "plain": median(plain), **dict(zip(_DECOMPOSITIONS, overheads, strict=True))}
 
 
 def items() -> Iterator[Item]:

@@ -282,6 +282,8 @@ def test_rows_of_word_vectors(inputs, word_vectors, collections, tmp_path):
         parts = [np.array([table[word] for word in sentence.split() if word in table]) for table in known]
         return np.concatenate([operation(axis=0) for p in parts for operation in (p.min, p.mean, p.max)])
 
+    with pytest.raises(ConfigError, match="files of word vectors have the names GloVe: expected a name for each"):
+        reproduce(find_item(*TABLE_V), dataclasses.replace(given, collections=("mr",), word_vectors=files[:1] * 2))
     pairs = read_sts(collections / "sts" / "sts13.tsv").pairs
     vectors = [np.stack([joined(text) for text in side]) for side in (pairs.sentences1, pairs.sentences2)]
     assert found["p-mean"].value == pytest.approx(pearson(*vectors, pairs.scores), abs=1e-3)
@@ -321,14 +323,20 @@ def test_row_of_a_trained_model(inputs, six_blocks, tmp_path):
     model = tmp_path / "trained"
     shutil.copytree(six_blocks, model)
     steps = [{"pooling": "cls", "entries": "amp", "ica": ica} for ica in ("none", "none", "unit-variance")]
-    report = {"format": 1, "model": str(six_blocks), "dictionaries": ["a", "b"], "settings": {"steps": steps}}
-    (model / "training.json").write_text(json.dumps({**report, "steps": steps}))
+    report = {"format": 1, "method": "defsent-plus", "model": str(six_blocks), "dictionaries": ["a", "b"]}
+    report |= {"settings": {"steps": steps}, "steps": steps}
+    (model / "training.json").write_text(json.dumps(report))
     given = dataclasses.replace(inputs(tmp_path / "out", collections=("sst2",)), model=str(model))
     outcome = reproduce(find_item("defsent-plus", "table 4"), given)
     row = "DefSent+ BERT-base(ICA), 3rd-(CLS,AMP)-a"
     assert {(each.row, each.published) for each in numbers(outcome) if each.column == "SST2"} == {(row, 86.55)}
     table2 = reproduce(find_item("defsent-plus", "table 2"), dataclasses.replace(given, collections=("sts13",)))
     assert {value.row for value in table2.values} == {row}
+    (model / "training.json").write_text(json.dumps({**report, "method": "defsent"}))
+    same = reproduce(find_item("defsent-plus", "table 4"), given)
+    assert {(each.row, each.published) for each in numbers(same) if each.column == "SST2"} == {
+        ("DefSent BERT-base", 87.04)
+    }
 
 
 def test_correlation_with_isotropy(inputs, tmp_path):
@@ -532,6 +540,7 @@ def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monke
     [
         (["--table", "99", "--data", "."], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
         (["--table", "4"], "no folder with collections: give it with --data"),
+        (["--list", "--table", "99"], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
         ([], "no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all"),
         (["--table", "4", "--data", ".", "--collection", "nope"], "collection is 'nope'"),
         (["--table", "A2", "--data", ".", "--column", "REE"], "table A2 has no column 'REE': expected one of T0, T4"),
