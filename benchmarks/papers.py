@@ -78,24 +78,24 @@ def papers_means(setting: Setting) -> Outcome:
     return Outcome(_items(setting, MEANS, (*STS, *CLUSTERING), _word_vectors(setting), about=_ABOUT + _B2S))
 
 
-def _word_vectors(setting: Setting) -> Path | None:
-    """Return word vectors that were trained on Wikitext-2; None if they are missing and nothing is to be measured."""
+def _word_vectors(setting: Setting) -> tuple[Path, ...]:
+    """Return word vectors that were trained on Wikitext-2; none if they are missing and nothing is to be measured."""
     out = setting.cache / "reproduced" / "b2s"
     if not (out / "vectors.bin").is_file():
         if not setting.measure:
-            return None
+            return ()
         say("training B2S on Wikitext-2")
         corpus = sentences(setting.data / "wikitext-2", setting.cache / "reproduced" / "stankevicius2024")
         encoder = EmbedderConfig(model=DEFAULT_MODEL, pooling="mean", weighting="uniform", postprocess=())
         train_b2s(B2sRequest(corpus, encoder, out, SMALL_CORPUS))
-    return out / "vectors.bin"
+    return (out / "vectors.bin",)
 
 
 def _items(
     setting: Setting,
     names: Sequence[tuple[str, str]],
     collections: Sequence[str],
-    word_vectors: Path | None = None,
+    word_vectors: tuple[Path, ...] = (),
     *,
     about: str,
     columns: tuple[str, ...] = (),

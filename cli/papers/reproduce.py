@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import click
 
 from ragembed.cli.options import LocalPath, shared, takes
 from ragembed.cli.output import say, terminal_width
-from ragembed.config.fields import setting
+from ragembed.config.fields import one_of, setting
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
 from ragembed.printable import printable
@@ -26,11 +28,14 @@ _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
 class _ReproductionOptions:
     """The options of ``ragembed papers reproduce``."""
 
+    listed: bool = setting(
+        False, "List tables and figures with their data and splits, and what differs from the papers.", "--list"
+    )
     tables: tuple[str, ...] = setting((), "Table to run, such as 4 or A1.", "--table", "N")
     figures: tuple[str, ...] = setting((), "Figure to run, such as 5.", "--figure", "N")
     data: Path | None = setting(
         None,
-        "Folder with the collections. Without --table and --figure, the list says which ones are missing.",
+        "Folder with the collections. The list says which ones are missing.",
         "--data",
         type=LocalPath(exists=True, file_okay=False),
     )
@@ -42,8 +47,8 @@ class _ReproductionOptions:
         default="reproduced/PAPER",
         type=LocalPath(file_okay=False),
     )
-    word_vectors: Path | None = setting(
-        None, "File with word vectors for the columns B2S and B2S-100.", "--word-vectors", "FILE"
+    word_vectors: tuple[Path, ...] = setting(
+        (), "File with word vectors; SBERT-WK takes several, for GloVe, FastText and p-mean.", "--word-vectors", "FILE"
     )
     runs: int = setting(
         10, "Number of k-means runs to average, and of trainings of each DefSent+ model.", "--runs", "N", least=1
@@ -62,36 +67,41 @@ class _ReproductionOptions:
 
 
 @click.command(name="reproduce")
-@click.argument("paper", type=click.Choice(_PAPERS))
+@click.argument("paper", type=click.Choice(_PAPERS), required=False)
 @takes(_ReproductionOptions)
 @shared("quiet")
-def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
+def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> None:
     """Run a table or figure of a paper beside the published numbers.
 
     \b
     ragembed papers reproduce stankevicius2024 --table A2 --column RE --data collections/
-    ragembed papers reproduce sbert-wk --data collections/
+    ragembed papers reproduce --list --data collections/
 
-    Without --table and --figure, the command lists what it can run and which collections are missing. Each result is
-    kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
+    The list says for each table and figure which data and which split it needs, and what differs from the paper. Each
+    result is kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """
     from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
+    from ragembed.papers.reproduction.data import COLLECTIONS
     from ragembed.papers.reproduction.figures import check_figure, write
     from ragembed.papers.reproduction.reproduction_report import text
-    from ragembed.papers.reproduction.reproduction_run import Inputs, check_names, reproduce
+    from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
 
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
-    if not names:
-        _list(list(items(paper).values()), options.data)
+    if (names and paper is None) or not (names or options.listed):
+        raise ConfigError("no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all")
+    papers = _PAPERS if paper is None else (paper,)
+    chosen = [find_item(one, name) for one in papers for name in names or items(one)]
+    if options.listed:
+        _list(chosen, options.data)
         return
     if options.data is None:
         raise ConfigError("no folder with collections: give it with --data")
-    check_names(options.collections)
-    chosen = [find_item(paper, name) for name in names]
+    for name in options.collections:
+        one_of("collection", name, tuple(COLLECTIONS))
     inputs = Inputs(
         options.data,
-        options.out or Path("reproduced") / paper,
+        options.out or Path("reproduced") / chosen[0].paper,
         options.model,
         options.word_vectors,
         options.runs,
@@ -112,14 +122,19 @@ def command(paper: str, quiet: bool, options: _ReproductionOptions) -> None:
                 say(f"written: {file}")
 
 
-def _list(items: list[Item], data: Path | None) -> None:
+def _list(items: Sequence[Item], data: Path | None) -> None:
+    """Print what each table and figure needs, and where the collections that are missing are published."""
+    from ragembed.evaluation.table import wrapped
     from ragembed.papers.reproduction.data import COLLECTIONS
+    from ragembed.papers.reproduction.reproduction_report import described
 
-    click.echo("\n".join(f"{item.name:<11} {item.title}" for item in items))
+    lines: list[str] = []
+    for paper, of_paper in groupby(items, key=lambda item: item.paper):
+        lines += [paper, *described(of_paper), ""]
     used = dict.fromkeys(name for item in items for name in item.collections)
-    missing = [name for name in used if data is None or COLLECTIONS[name].find(data) is None]
-    if missing:
-        click.echo("\nmissing collections:" if data is not None else "\ncollections:")
-        rows = [["name", "expected", "published at"]]
-        rows += [[name, COLLECTIONS[name].paths[0], COLLECTIONS[name].source] for name in missing]
-        click.echo("\n".join(f"{name:<14} {expected:<36} {source}".rstrip() for name, expected, source in rows))
+    missing = [COLLECTIONS[name] for name in used if data is None or COLLECTIONS[name].find(data) is None]
+    lines += ["collections:" if data is None else "missing collections:"] if missing else []
+    lines += [
+        f"{collection.name}: expected {collection.expected}; published at {collection.source}" for collection in missing
+    ]
+    click.echo("\n".join(part for line in lines for part in wrapped(line, terminal_width())))

@@ -218,7 +218,9 @@ def defsent(
 class _WordVectorOptions:
     """What ``ragembed papers train b2s`` reads and writes."""
 
-    corpus: Path = setting(..., "Text file with one sentence per line; blank lines are skipped.", "--corpus", "FILE")
+    corpus: Path = setting(
+        ..., "Text file with one sentence or paragraph per line; blank lines are skipped.", "--corpus", "FILE"
+    )
     model: str = setting(
         ..., "Hugging Face model id or folder of the encoder; it is not changed.", "--model", "ID|PATH"
     )

@@ -36,6 +36,8 @@ WORD_EMBEDDINGS = -1
 
 Variant = Literal["paper", "released-code"]
 """Versions of SBERT-WK: as in the paper, or as in the authors' program."""
+Decomposition = Literal["qr", "svd"]
+"""How SBERT-WK finds the part of a vector that is orthogonal to its context; both give the same vectors."""
 
 TEXT, MASK = "[X]", "[M]"
 PLAIN = TEXT
@@ -142,6 +144,9 @@ class SbertWk:
     fused layers before it has no left half of a context C. The alignment is divided by the length of the projection
     instead of the length of the vector, and multiplied by ``2 (|C| + 1)``. The variance excludes the layers before the
     start. The last token is excluded.
+
+    The ``decomposition`` is that of the context for the novelty: ``"qr"`` needs only the cosines, ``"svd"`` is slower
+    and gives the same vectors (sections IV-B and IV-C).
     """
 
     window: int = 2
@@ -150,9 +155,11 @@ class SbertWk:
     novelty: bool = True
     importance: bool = True
     variant: Variant = "paper"
+    decomposition: Decomposition = "qr"
 
     def __post_init__(self) -> None:
         one_of("variant", self.variant, get_args(Variant))
+        one_of("decomposition", self.decomposition, get_args(Decomposition))
         if self.window < 1:
             raise ConfigError(f"window is {self.window}: expected at least 1")
 

@@ -66,20 +66,22 @@ def _weigh(settings: SbertWk, vectors: Doubles) -> tuple[Doubles, Doubles]:
     importance = np.ones(vectors.shape[1])
     if settings.importance:
         importance = np.diagonal(cosines, offset=1).var(axis=-1) + _LEAST_VARIANCE
-    return _layer_weights(settings, cosines[first:, first:]), importance
+    return _layer_weights(settings, cosines[first:, first:], vectors[first:]), importance
 
 
-def _layer_weights(settings: SbertWk, cosines: Doubles) -> Doubles:
+def _layer_weights(settings: SbertWk, cosines: Doubles, vectors: Doubles) -> Doubles:
     """Return the weights of the fused layers, ``(layers, n)``, with sum 1.
 
-    ``cosines`` are those between the fused layers, ``(layers, layers, n)``.
+    ``cosines`` are those between the fused layers, ``(layers, layers, n)``; ``vectors`` are ``(layers, n, d)``.
     """
     if not (settings.alignment or settings.novelty):
         return np.full(cosines.shape[1:], 1.0 / len(cosines))
     inverse_alignment, novelty = np.empty(cosines.shape[1:]), np.empty(cosines.shape[1:])
     for layer in range(len(cosines)):
         context = _context(settings, layer, len(cosines))
-        orthogonal = np.maximum(_residual(cosines, context, layer), _ROUNDING**2)
+        by_svd = settings.decomposition == "svd"
+        residual = _svd_residual(vectors, context, layer) if by_svd else _residual(cosines, context, layer)
+        orthogonal = np.maximum(residual, _ROUNDING**2)
         novelty[layer] = np.sqrt(orthogonal)
         alignment = cosines[layer, context].mean(axis=0)
         if settings.variant == "released-code":
@@ -141,4 +143,15 @@ def _residual(cosines: Doubles, context: list[int], layer: int) -> Doubles:
         row = gram[pivot, pivot + 1 :]
         gram[pivot + 1 :, pivot + 1 :] -= row[:, None] * row * inverse
     residual: Doubles = gram[-1, -1]
+    return residual
+
+
+def _svd_residual(vectors: Doubles, context: list[int], layer: int) -> Doubles:
+    """Return the same as :func:`_residual`, by a singular value decomposition of the context (section IV-B)."""
+    chosen = vectors[[*context, layer]]
+    lengths = np.linalg.norm(chosen, axis=2, keepdims=True)
+    unit = np.divide(chosen, lengths, out=np.zeros_like(chosen), where=lengths > 0)
+    _, sizes, basis = np.linalg.svd(unit[:-1].transpose(1, 0, 2), full_matrices=False)
+    shares = np.einsum("nkd,nd->nk", basis, unit[-1]) * (sizes > _ROUNDING)
+    residual: Doubles = (unit[-1] ** 2).sum(axis=1) - (shares**2).sum(axis=1)
     return residual

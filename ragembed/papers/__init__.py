@@ -3,16 +3,15 @@
 **Sentence tasks.** A reader such as :func:`read_sts`, :func:`read_clustering`, :func:`read_classification` or
 :func:`read_isotropy` returns a task, and :func:`ragembed.evaluation.evaluate` measures embedder configurations on it.
 
-**Statistics.** :func:`describe` counts the texts, labels, words and tokens of a collection.
+:func:`describe` counts the texts, labels, words and tokens of a collection.
 
 **Measures.** :func:`spearman` and :func:`pearson` for semantic textual similarity, :func:`clustering_accuracy`,
 :func:`classification_accuracy`, :func:`split_accuracy`, :func:`similarity_classification` and
 :func:`relatedness_regression` for classification, and :func:`iso_score`, :func:`alignment` and :func:`uniformity` for
 isotropy.
 
-:mod:`ragembed.papers.training` trains models and word vectors, and :mod:`ragembed.papers.reproduction` runs the tables
-and figures. Nothing outside of this package and its commands imports it. Importing it is fast, because each name is
-loaded on first use.
+:mod:`ragembed.papers.training` trains models and word vectors, :mod:`ragembed.papers.reproduction` runs the tables and
+figures. Only this package and its commands import it. A name is loaded on first use, so that importing it is fast.
 """
 
 from __future__ import annotations

@@ -207,6 +207,17 @@ def test_repeated_layer_adds_no_direction_to_the_context(scale):
         np.testing.assert_allclose(vectors[0, token], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_both_decompositions_give_the_same_vectors(variant):
+    """Equal layers, whose context has fewer directions than layers, and a zero vector included."""
+    states, lengths = drifting_states(8)
+    states[5], states[6][0, 0] = states[4].copy(), 0.0
+    settings = [SbertWk(start_layer=2, variant=variant, decomposition=each) for each in ("qr", "svd")]
+    first, second = (token_vectors(each, [states[layer] for layer in each.layers(8)], lengths) for each in settings)
+    np.testing.assert_allclose(first[0], second[0], atol=1e-5)
+    np.testing.assert_array_equal(first[1], second[1])
+
+
 def test_variance_of_cosines_close_to_1():
     # Cosines differ from 1 by about 1e-6, which is only a few rounding steps in float32.
     states, lengths = drifting_states(6, step=5e-4)
@@ -242,6 +253,7 @@ def test_texts_with_one_and_no_token(variant, importance):
             "there are 2, and the variance of cosines between consecutive layers needs at least 3",
         ),
         ({"window": 1, "start_layer": 0}, 1, "too few layers for token importance"),
+        ({"decomposition": "lu"}, 6, "decomposition is 'lu': expected one of qr, svd"),
         ({"variant": "code"}, 6, "variant is 'code': expected one of paper, released-code"),
     ],
 )

@@ -7,7 +7,7 @@ of the model's own family are run. A training that was interrupted continues.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 
 from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model
-from ragembed.papers.reproduction.data import printed, published
+from ragembed.papers.reproduction.data import blocks, printed, published
 from ragembed.papers.reproduction.reproduction_run import (
     PAPER_RUNS,
     Cell,
@@ -26,6 +26,7 @@ from ragembed.papers.reproduction.reproduction_run import (
     path_sha256,
 )
 from ragembed.papers.sentences.sentence_collections import read_scored_pairs
+from ragembed.papers.training.settings import POOLINGS
 
 PAPER = "defsent-plus"
 _STS = {
@@ -40,22 +41,8 @@ _DATASETS = {
     "c": ("c: Oxford, single words", ("oxford",)),
 }
 _ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
+_ORDINALS = ("1st", "2nd", "3rd", "4th")
 _FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
-POOLINGS = {
-    "BERT-base": ("prompt", "mean"),
-    "BERT-large": ("prompt", "cls"),
-    "RoBERTa-base": ("prompt", "prompt"),
-    "RoBERTa-large": ("mean", "prompt"),
-    "simcse-BERT-base": ("prompt", "cls"),
-    "simcse-BERT-large": ("prompt", "cls"),
-    "simcse-RoBERTa-base": ("prompt", "prompt"),
-    "simcse-RoBERTa-large": ("prompt", "prompt"),
-    "sncse-BERT-base": ("prompt", "mean"),
-    "sncse-BERT-large": ("prompt", "cls"),
-    "sncse-RoBERTa-base": ("prompt", "prompt"),
-    "sncse-RoBERTa-large": ("prompt", "prompt"),
-}
-"""Table 7: the pooling of each model for STS and for SentEval."""
 
 
 class Training(NamedTuple):
@@ -75,9 +62,36 @@ class Training(NamedTuple):
 
 def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
+    return _paper_name(_recipe(run.inputs.model))
+
+
+def _recipe(model: str) -> str:
+    """Return the recipe for a model; the name of the model decides whether it is one of SimCSE or SNCSE."""
     from ragembed.papers.training.settings import recipe_for
 
-    return _paper_name(recipe_for(find_model(run.inputs.model).folder))
+    found, kind = recipe_for(find_model(model).folder), _contrastive(model)
+    return f"{kind}-{found.removeprefix('simcse-')}" if kind else found
+
+
+def _contrastive(model: str) -> str:
+    """Return ``simcse`` or ``sncse`` if the name of the model has it, else nothing."""
+    return next((each for each in ("simcse", "sncse") if each in Path(model).name.lower()), "")
+
+
+def _trained_row(run: Reproduction) -> str | None:
+    """Return the row of a model that DefSent+ trained, or None for another model."""
+    from ragembed.papers.training.outcome import FILE, read_report
+
+    folder = find_model(run.inputs.model).folder
+    if not (folder / FILE).is_file():
+        return None
+    report = read_report(folder)
+    family, step = _paper_name(_recipe(report["model"])), report["settings"]["steps"][-1]
+    if report["method"] == "defsent":
+        return f"DefSent {family}"
+    combination = f"{'CLS' if step['pooling'] == 'cls' else 'Mean'},{step['entries'].upper()}"
+    ica, dataset = "" if step["ica"] == "none" else "(ICA)", "a" if len(report["dictionaries"]) > 1 else "b"
+    return f"DefSent+ {family}{ica}, {_ORDINALS[len(report['steps']) - 1]}-({combination})-{dataset}"
 
 
 def _paper_name(recipe: str) -> str:
@@ -136,13 +150,13 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
     from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
     from ragembed.papers.training.outcome import read_report
-    from ragembed.papers.training.settings import EntryKind, Pooling, recipe_for
+    from ragembed.papers.training.settings import EntryKind, Pooling
 
     paths = _dictionaries(run, training.dataset)
     pairs = _pairs(run)
     if paths is None or not pairs:
         return None
-    recipe = RECIPES[recipe_for(find_model(run.inputs.model).folder)]
+    recipe = RECIPES[_recipe(run.inputs.model)]
     pooling = next(each for each in get_args(Pooling) if each == training.pooling)
     entries = next(each for each in get_args(EntryKind) if each == training.entries)
     steps = recipe.steps(
@@ -181,20 +195,18 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     return train_from_dictionary(request, run.progress)
 
 
-def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the pooling with the highest mean over the runs and collections."""
-    means: dict[str, float] = {
-        pooling: fmean(score for run in runs for score in run["sts"][pooling].values()) for pooling in runs[0]["sts"]
-    }
-    return max(means, key=lambda pooling: means[pooling])
-
-
 def _scores(report: Mapping[str, Any], best: bool) -> tuple[str, Mapping[str, float]]:
     """Return the best pooling and its score of each collection: of the best run, or the mean over the runs."""
+    from ragembed.papers.training.train import best_pooling
+
     last = report["steps"][-1]
     runs = [last["runs"][last["best"]]] if best else last["runs"]
-    pooling = _best_pooling(runs)
-    return pooling, {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
+    means = {
+        pooling: {name: fmean(run["sts"][pooling][name] for run in runs) for name in scores}
+        for pooling, scores in runs[0]["sts"].items()
+    }
+    pooling, _ = best_pooling(means)
+    return pooling, means[pooling]
 
 
 def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
@@ -203,6 +215,8 @@ def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
     raw = not family.startswith(("simcse-", "sncse-"))
     best = table == "table 3" or (table == "table 6" and raw)
     yield from _untrained(run, _STS, "")
+    if _trained_row(run) is not None:
+        return
     found = [row for row in published(PAPER, table) if (match := _ROW.fullmatch(row)) and match[1] == family]
     if not found:
         run.note(f"{table} has no DefSent+ row for models of the kind {family}")
@@ -221,23 +235,28 @@ def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
 
 
 def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Value]:
-    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one."""
-    family = _family(run)
-    kind, _, rest = family.partition("-")
-    name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
-    values = list(run.evaluate(_poolings(run, columns, task)))
+    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one.
+
+    The paper tries the vector of [CLS] and the prompt for SimCSE, and on STS only the prompt for SNCSE.
+    """
+    name = _trained_row(run)
+    poolings: Iterable[str] = POOLINGS
+    if name is None:
+        family, kind = _family(run), _contrastive(run.inputs.model)
+        _, _, rest = family.partition("-")
+        name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
+        poolings = {"simcse": ("cls", "prompt"), "sncse": POOLINGS if task else ("prompt",)}.get(kind, POOLINGS)
+    values = list(run.evaluate(_poolings(run, columns, task, poolings)))
     if values:
         best = _best(values)
         run.note(f"{name}: the model itself, pooling {best}")
         yield from _row(name, {v.collection: v.value for v in values if v.row == best and v.value is not None})
 
 
-def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
-    from ragembed.papers.training.settings import PROMPT
-
-    configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
-    if run.has_mask:
-        configs["prompt"] = run.config.replace(template=PROMPT, pooling="masks")
+def _poolings(
+    run: Reproduction, columns: Mapping[str, str], task: str, poolings: Iterable[str] = POOLINGS
+) -> Iterator[Cell]:
+    configs = {row: run.config.replace(**POOLINGS[row]) for row in poolings if row != "prompt" or run.has_mask}
     for name in run.chosen(tuple(columns)):
         yield from (Cell(row, columns[name], name, config, task=task) for row, config in configs.items())
 
@@ -286,7 +305,8 @@ def _pooling_scores(run: Reproduction) -> Iterator[Value]:
         yield from (Value(value.row, task, value.collection, value.value, value.note) for value in values)
         if values:
             run.note(f"{task}: best pooling {_best(values)}")
-    sts, senteval = POOLINGS[family]
+    rows = next(rows for name, _, rows in blocks(PAPER) if name == "table 7")
+    sts, senteval = next(used for row, *used in rows if row.startswith((f"DefSent+ {family}(", f"DefSent+ {family},")))
     run.note(f"the paper uses {sts} on STS and {senteval} on SentEval for DefSent+ {family}")
 
 
@@ -310,10 +330,4 @@ def items() -> Iterator[Item]:
     yield item("table 5", "learning rates of the recipes", (), _learning_rates, printed(PAPER, "table 5"))
     yield similarity("table 6", "STS, the other statistic of the released models")
     yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
-    yield item(
-        "table 8",
-        "combinations of pooling and entry vectors",
-        (*sts, *books),
-        _grid,
-        printed(PAPER, "table 8"),
-    )
+    yield item("table 8", "combinations of pooling and entry vectors", (*sts, *books), _grid, printed(PAPER, "table 8"))

@@ -67,10 +67,8 @@ def _agreement(figure: Any, outcome: Outcome) -> bool:
     ends = [min(drawn), max(drawn)]
     axes.plot(ends, ends, color="grey", linewidth=0.8)
     if ends[0] > 0 and ends[1] > _LARGE:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-    axes.set_xlabel("paper")
-    axes.set_ylabel("measured")
+        axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="paper", ylabel="measured")
     return True
 
 
@@ -138,8 +136,7 @@ def _alignment(figure: Any, outcome: Outcome) -> bool:
     ]
     _series(figure, axes, points, alpha=0.8)
     axes.set_yscale("symlog", linthresh=0.1)
-    axes.set_xlabel("uniformity")
-    axes.set_ylabel("alignment")
+    axes.set(xlabel="uniformity", ylabel="alignment")
     return True
 
 
@@ -210,8 +207,7 @@ def _curves(figure: Any, outcome: Outcome) -> bool:
         for curve, points in curves.items():
             axes.plot([int(place) for place in points], list(points.values()), marker="o", markersize=3, label=curve)
         axes.set_xticks(sorted({int(place) for points in curves.values() for place in points}))
-        axes.set_xlabel(name)
-        axes.set_ylabel("score")
+        axes.set(xlabel=name, ylabel="score")
         axes.grid(visible=True, alpha=0.3)
         if len(curves) > 1:
             _legend_below(axes, columns=3)
@@ -227,15 +223,13 @@ def _similarity_map(figure: Any, outcome: Outcome) -> bool:
     left, right = _panels(figure, 2)[0]
     cells = [[values[row, column] for column in layers] for row in layers]
     figure.colorbar(left.imshow(cells, origin="lower"), ax=left)
-    left.set_xlabel("layer")
-    left.set_ylabel("layer")
+    left.set(xlabel="layer", ylabel="layer")
     for hops in range(1, 5):
         starts = [layer for layer in layers if layer + hops in layers]
         if starts:
             places = [values[layer, layer + hops] for layer in starts]
             right.plot(starts, places, marker="o", markersize=3, label=f"{hops} hops" if hops > 1 else "1 hop")
-    right.set_xlabel("layer")
-    right.set_ylabel("cosine")
+    right.set(xlabel="layer", ylabel="cosine")
     right.grid(visible=True, alpha=0.3)
     _legend_below(right, columns=4)
     return True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ragembed.evaluation.table import folded, wrapped
-from ragembed.papers.reproduction.reproduction_run import Outcome
+from ragembed.papers.reproduction.data import COLLECTIONS, differences
+from ragembed.papers.reproduction.reproduction_run import Item, Outcome
 
 _DECIMALS, _LARGE, _FRACTION = 3, 1000, 1.01
 _PRECISE = ("IsoScore", "alignment", "uniformity")
@@ -28,6 +29,20 @@ class Number:
     def difference(self) -> float | None:
         """The measured number minus the paper's."""
         return None if self.value is None or self.published is None else self.value - self.published
+
+
+def described(items: Iterable[Item]) -> Iterator[str]:
+    """Yield each table or figure of a paper with its data and their splits, and what differs from the paper and why."""
+    texts: dict[str, int] = {}
+    for item in items:
+        by_split: dict[str, list[str]] = {}
+        for name in item.collections:
+            by_split.setdefault(item.splits.get(name, COLLECTIONS[name].split), []).append(name)
+        yield f"{item.name}: {item.title}"
+        yield f"  data: {'; '.join(f'{split} of ' + ', '.join(names) for split, names in by_split.items()) or 'none'}"
+        found = [texts.setdefault(text, len(texts) + 1) for text in differences(item.paper, item.name)]
+        yield f"  differs: {', '.join(map(str, found))}"
+    yield from (f"{number}. {text}" for text, number in texts.items())
 
 
 def numbers(outcome: Outcome) -> list[Number]:
@@ -76,7 +91,7 @@ def notes(outcome: Outcome) -> Iterator[str]:
         yield f"collections: {', '.join(used)}"
     yield from outcome.notes
     for one in outcome.missing:
-        yield f"missing: {one.name}: expected {one.paths[0]} in the folder of the data; published at {one.source}"
+        yield f"missing: {one.name}: expected {one.expected} in the folder of the data; published at {one.source}"
 
 
 def table(outcome: Outcome) -> list[list[str]]:

@@ -14,20 +14,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from ragembed.config.fields import one_of
+import numpy as np
+
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import raw_part
+from ragembed.evaluation.encoding import Encoded, encode_each, raw_part
 from ragembed.evaluation.inputs import json_object
-from ragembed.evaluation.tasks import Task, evaluate
+from ragembed.evaluation.tasks import Measured, Task, evaluate
 from ragembed.extractors.kept_states import kept_states
 from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model, model_shape
 from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, Printed, in_group, sentences
+from ragembed.papers.sentences.sentence_collections import read_scored_pairs
 from ragembed.papers.sentences.sentence_tasks import (
+    POSITIVE_SCORE,
     IsotropyTask,
-    StsTask,
     read_classification,
     read_clustering,
     read_isotropy,
@@ -53,6 +55,7 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
     "perceptron": lambda path, _: read_classification(path, classifier="mlp", nested=True),
     "relatedness": lambda path, _: read_classification(path, relatedness=True),
     "isotropy": lambda path, _: _isotropy_task(path),
+    "isotropy, train": lambda path, _: _isotropy_task(path, ("train",)),
     "iso-score": lambda path, _: replace(_isotropy_task(path), with_uniformity=False),
 }
 """The reader of each task, from a path and the number of runs of k-means."""
@@ -69,7 +72,7 @@ class Inputs:
     data: Path
     out: Path
     model: str
-    word_vectors: Path | None = None
+    word_vectors: tuple[Path, ...] = ()
     runs: int = 10
     collections: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -80,7 +83,10 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement of a table: a configuration on a collection. ``score`` is a score other than the main one."""
+    """One measurement of a table: a configuration on a collection. ``score`` is a score other than the main one.
+
+    The vectors of ``joined`` are appended to those of ``config``.
+    """
 
     row: str
     column: str
@@ -88,6 +94,12 @@ class Cell:
     config: EmbedderConfig
     score: str = ""
     task: str = ""
+    joined: tuple[EmbedderConfig, ...] = ()
+
+    @property
+    def configs(self) -> tuple[EmbedderConfig, ...]:
+        """All configurations."""
+        return (self.config, *self.joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,8 @@ class Item:
     """A table or figure of a paper.
 
     ``published`` returns the paper's number for a row, a column and the measured collections; ``draw`` is the name of a
-    drawing in :mod:`ragembed.papers.reproduction.figures`.
+    drawing in :mod:`ragembed.papers.reproduction.figures`. ``splits`` names the split of a collection that
+    differs from that of other items.
     """
 
     paper: str
@@ -116,6 +129,7 @@ class Item:
     measure: Callable[[Reproduction], Iterable[Value]]
     published: Printed = lambda *_: None
     draw: str = "agreement"
+    splits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +166,6 @@ class Reproduction:
     def layers(self) -> int:
         """The number of blocks of the model."""
         return model_shape(self.model_folder)[1]
-
-    @cached_property
-    def dim(self) -> int:
-        """The dimension of the model."""
-        return model_shape(self.model_folder)[0]
 
     @cached_property
     def has_mask(self) -> bool:
@@ -238,7 +247,7 @@ class Reproduction:
         size = len(read.documents) // (2 if task == "sts" else 1)
         if collection.records is not None and task in ("sts", "clustering") and size != collection.records:
             self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")
-        configs = list(dict.fromkeys(cell.config for cell in cells))
+        configs = list(dict.fromkeys(cell.configs for cell in cells))
         digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
         if runs not in (0, PAPER_RUNS):
@@ -248,15 +257,28 @@ class Reproduction:
         if unknown and not self.inputs.measure:
             self.note(f"{collection.name}: {len(unknown)} of {len(configs)} configurations are not measured")
             unknown = []
-            self.unmeasured.update((cell.row, cell.column) for cell in cells if keys[cell.config] not in self._measured)
-            cells = [cell for cell in cells if keys[cell.config] in self._measured]
-        for part in self._parts(unknown, len(read.documents)):
+            lacking = [cell for cell in cells if keys[cell.configs] not in self._measured]
+            self.unmeasured.update((cell.row, cell.column) for cell in lacking)
+            cells = [cell for cell in cells if keys[cell.configs] in self._measured]
+        about = {"collection": collection.name, "task": task}
+        for part in self._parts([config for config, *joined in unknown if not joined], len(read.documents)):
             for config, measured in evaluate(read, part, self.inputs.device, self.progress):
-                self._keep(keys[config], {"collection": collection.name, "task": task, **measured.scores})
+                self._keep(keys[config,], {**about, **measured.scores})
+        for several in (each for each in unknown if len(each) > 1):
+            self._keep(keys[several], {**about, **self._joined(read, several).scores})
         for cell in cells:
-            scores = self._measured[keys[cell.config]]
+            scores = self._measured[keys[cell.configs]]
             value = scores.get(cell.score or read.headline)
             yield Value(cell.row, cell.column, collection.name, value, scores.get("undefined", ""))
+
+    def _joined(self, task: Task, configs: Sequence[EmbedderConfig]) -> Measured:
+        """Measure the vectors of several configurations, one after the other in one vector."""
+        parts = encode_each(configs, task.documents, (), self.inputs.device, self.progress, task.name)
+        vectors = np.hstack([part.documents for part in parts])
+        try:
+            return task.measure(Encoded(vectors, vectors[:0]))
+        except ConfigError as error:
+            return Measured.without_score(task.headline, str(error))
 
     def _parts(self, configs: Sequence[EmbedderConfig], texts: int) -> Iterator[list[EmbedderConfig]]:
         """Yield the configurations in parts whose raw vectors fit into memory.
@@ -268,7 +290,7 @@ class Reproduction:
             by_raw.setdefault(raw_part(config), []).append(config)
         groups = list(by_raw.values())
         # A mixture also holds the two kinds of vectors that it mixes, and a corpus for post-processors has vectors too.
-        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(self.dim, 768)))
+        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(model_shape(self.model_folder)[0], 768)))
         for start in range(0, len(groups), size):
             yield [config for group in groups[start : start + size] for config in group]
 
@@ -309,20 +331,17 @@ class Reproduction:
             self._keep(key, {"name": name, **measure()})
         return self._measured[key]
 
-    def _key(self, digest: str, task: str, runs: int, config: EmbedderConfig) -> str:
-        settings = config.to_dict()
-        for name in _CORPORA:
-            if settings[name] is not None:
-                settings[name] = file_sha256(Path(settings[name]))
-        words = isinstance(config.extraction, Words)
-        settings["model"] = file_sha256(Path(config.model)) if words else find_model(config.model).sha256
-        return digest_of({"data": digest, "task": task, "runs": runs, "version": __version__, "config": settings})
-
-
-def check_names(collections: Sequence[str]) -> None:
-    """Raise :class:`ConfigError` for the name of an unknown collection."""
-    for name in collections:
-        one_of("collection", name, tuple(COLLECTIONS))
+    def _key(self, digest: str, task: str, runs: int, configs: Sequence[EmbedderConfig]) -> str:
+        found = []
+        for config in configs:
+            settings = config.to_dict()
+            for name in _CORPORA:
+                if settings[name] is not None:
+                    settings[name] = file_sha256(Path(settings[name]))
+            words = isinstance(config.extraction, Words)
+            settings["model"] = file_sha256(Path(config.model)) if words else find_model(config.model).sha256
+            found.append(settings)
+        return digest_of({"data": digest, "task": task, "runs": runs, "version": __version__, "configs": found})
 
 
 def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = None) -> Outcome:
@@ -357,12 +376,14 @@ def _check_chosen(item: Item, inputs: Inputs, run: Reproduction) -> None:
         )
 
 
-def _isotropy_task(path: Path) -> IsotropyTask:
-    """Return the isotropy task of a file, or of a folder with sentence pairs."""
-    if not path.is_dir():
+def _isotropy_task(path: Path, splits: Sequence[str] = ()) -> IsotropyTask:
+    """Return the isotropy task of a file, or of sentence pairs in a folder or in some splits."""
+    if not path.is_dir() and not splits:
         return cast("IsotropyTask", read_isotropy(path))
-    pairs = cast("StsTask", read_sts(path))
-    return IsotropyTask(pairs.name, pairs.documents, pairs.pairs)
+    name, pairs = read_scored_pairs(path, splits)
+    if max(pairs.scores) < POSITIVE_SCORE:
+        raise ConfigError(f"{path} has no pair with the score {POSITIVE_SCORE:g} for alignment: name another one")
+    return IsotropyTask(name, (*pairs.sentences1, *pairs.sentences2), pairs)
 
 
 def path_sha256(path: Path) -> str:

@@ -37,14 +37,14 @@ def base(run: Reproduction, column: str) -> EmbedderConfig | None:
     if column == "BERT":
         return run.config.replace(layers="first+last")
     if column in ("B2S", "B2S-100"):
-        if run.inputs.word_vectors is None:
+        if len(run.inputs.word_vectors) != 1:
             run.note(
-                f"{column}: needs word vectors (--word-vectors FILE), which 'ragembed papers train b2s' makes from a "
-                "model"
+                f"{column}: needs one file of word vectors (--word-vectors FILE), got {len(run.inputs.word_vectors)}; "
+                "'ragembed papers train b2s --paragraphs' makes one from a model"
             )
             return None
         extractor = "words" if column == "B2S" else "words:drop=100"
-        return plain.replace(model=str(run.inputs.word_vectors), extractor=extractor)
+        return plain.replace(model=str(run.inputs.word_vectors[0]), extractor=extractor)
     corpus = run.avg_corpus()
     if corpus is None:
         return None
@@ -220,11 +220,12 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
 
 
 def _alignment(run: Reproduction) -> Iterator[Value]:
-    """Measure figure 3: alignment of the pairs with the score 5, and uniformity."""
+    """Measure figure 3: alignment of the pairs with the score 5, and uniformity; of STS-B, those of the train split."""
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS]
     for name in run.pairs("stsb"):
+        task = "isotropy, train" if name == "stsb" else "isotropy"
         found = [
-            replace(cell, column=f"{cell.column}: {score}", score=score, task="isotropy")
+            replace(cell, column=f"{cell.column}: {score}", score=score, task=task)
             for cell in cells(run, COLUMNS, rows, [name])
             for score in ("alignment", "uniformity")
         ]
@@ -239,7 +240,8 @@ def items() -> Iterator[Item]:
     yield item("table 1", "templates, vector of [MASK]", everything, _templates, printed(PAPER, "table 1"))
     for table, title in (("table 2", "collections for clustering"), ("table 3", "the other collections")):
         names = tuple(dict.fromkeys(row.partition(",")[0] for row in published(PAPER, table)))
-        yield item(table, title, names, partial(_describe, table), printed(PAPER, table))
+        measured, every = (partial(_describe, table), printed(PAPER, table)), {"stsb": "train, dev and test"}
+        yield item(table, title, names, *measured, splits=every)
     for table, title in (("table 4", "token weights and post-processors"), ("table 5", "post-processors of means")):
         measured = partial(_grouped, table), partial(_mean_of_appendix, table)
         yield item(table, f"{title}, means over collections", (*everything, *wikitext), *measured)
@@ -249,7 +251,8 @@ def items() -> Iterator[Item]:
     for number, group in ((1, "STS"), (2, "clustering")):
         title, names = f"IsoScore on Wikitext-2 and scores of {group}", (*in_group(group), *wikitext)
         yield item(f"figure {number}", title, names, partial(_isotropy, group), draw="correlations")
-    yield item("figure 3", "alignment and uniformity", ("stsb", *wikitext), _alignment, draw="alignment")
+    pairs, train = ("stsb", *wikitext), {"stsb": "train"}
+    yield item("figure 3", "alignment and uniformity", pairs, _alignment, draw="alignment", splits=train)
     yield item("figure 4", "scores by layer, with templates and without", everything, _by_layer, draw="layers")
     by_weight = partial(_by_weight, GROUPS, False)
     yield item("figure 5", "BERT + Avg. by weight and layer", (*everything, *wikitext), by_weight, draw="heat_maps")

@@ -184,7 +184,7 @@ def _bars(figure: Any, results: Sequence[Result]) -> None:
 
 
 def _mean_value(members: Sequence[Result]) -> float:
-    return _mean([member.value for member in members])
+    return statistics.fmean(member.value for member in members)
 
 
 def _margins(members: Sequence[Result]) -> tuple[float, float]:
@@ -228,7 +228,7 @@ def _means(results: Sequence[Result], place: Callable[[Result], Any]) -> dict[An
     found: dict[Any, list[float]] = {}
     for result in results:
         found.setdefault(place(result), []).append(result.value)
-    means = {value: _mean(scores) for value, scores in found.items()}
+    means = {value: statistics.fmean(scores) for value, scores in found.items()}
     return {value: mean for value, mean in means.items() if not math.isnan(mean)}
 
 
@@ -255,10 +255,6 @@ def _is_number(layers: str) -> bool:
 def _plain(text: str) -> str:
     """Escape dollar signs, which start a formula in matplotlib."""
     return text.replace("$", r"\$")
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def interval(result: Result) -> tuple[float, float]:

@@ -6,6 +6,7 @@ reader raises :class:`ragembed.errors.ConfigError` with the file and the line if
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,14 +47,20 @@ class LabelledTexts:
     splits: tuple[str, ...] = ()
 
 
+def first_field(path: Path) -> str:
+    """Return the first field of the first line of a TSV file."""
+    return next(lines(path), (1, ""))[1].partition("\t")[0]
+
+
 def read_sentence_pairs(path: Path) -> SentencePairs:
-    """Read sentence pairs from a TSV file with the columns ``score``, ``sentence1`` and ``sentence2``."""
-    return _scored(_table(path, ("score", "sentence1", "sentence2")))
+    """Read sentence pairs from a TSV file with ``score``, ``sentence1`` and ``sentence2``, after ``split`` if given."""
+    columns = _TABLES[-1]
+    return _scored(_table(path, ("split", *columns) if first_field(path) == "split" else columns))
 
 
 def read_labelled_texts(path: Path) -> LabelledTexts:
-    """Read labelled texts from a TSV file with the columns ``label`` and ``text``."""
-    return _labelled(_table(path, ("label", "text")))
+    """Read labelled texts from a TSV file with ``label`` and ``text``; numbers as labels need no header."""
+    return _labelled(_numbered(path) if first_field(path).isdecimal() else _table(path, ("label", "text")))
 
 
 class _Example(NamedTuple):
@@ -78,23 +85,35 @@ def read_examples(path: Path, relatedness: bool = False) -> tuple[str, LabelledT
     return name, data
 
 
-def read_scored_pairs(path: Path, split: str = "test") -> tuple[str, SentencePairs]:
-    """Read the sentence pairs of one split of STS-B or SICK from its folder, with the name of the collection."""
-    name, found = read_examples(path, relatedness=True)
+def read_scored_pairs(path: Path, splits: Sequence[str] = ()) -> tuple[str, SentencePairs]:
+    """Read the sentence pairs of some splits of a table or a folder, with the name of the collection.
+
+    Without ``splits``, they are those of the test split if there is one, else all.
+    """
+    name, found = read_examples(path, relatedness=True) if path.is_dir() else (path.stem, read_sentence_pairs(path))
     data = cast("SentencePairs", found)
+    wanted = splits or (("test",) if data.splits else ())
+    lacking = [split for split in wanted if split not in data.splits]
+    if lacking:
+        raise ConfigError(
+            f"{path} has no pair in the split {lacking[0]!r}: expected {', '.join(wanted)}; give the folder of the "
+            "collection as published, or a table whose first column is split"
+        )
+    if not wanted:
+        return name, data
     every = zip(data.sentences1, data.sentences2, data.scores, data.splits, strict=True)
-    pairs = [pair for pair in every if pair[3] == split]
-    return name, SentencePairs(
-        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), tuple(pair[2] for pair in pairs)
-    )
+    first, second, scores, _ = zip(*(pair for pair in every if pair[3] in wanted), strict=True)
+    return name, SentencePairs(first, second, scores)
 
 
 def _read_file(path: Path) -> LabelledTexts | SentencePairs:
-    """Read a table with a header, or a file of a probing task."""
+    """Read a table with a header, a file of a probing task, or one of the collections for clustering."""
     _, first = next(lines(path), (1, ""))
     header = tuple(first.split("\t"))
     if header[0] in _PROBING:
         return _labelled(_probing(path))
+    if header[0].isdecimal():
+        return _labelled(_numbered(path))
     split = header[:1] == ("split",)
     columns = next((each for each in _TABLES if header[split:] == each), _TABLES[0])
     rows = _table(path, (*header[:split], *columns))
@@ -111,16 +130,24 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[_Example]:
 
 def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | SentencePairs]:
     """Read the collection whose files are in the folder."""
-    for name, (files, read) in FOLDERS.items():
-        if not (path / next(iter(files))).exists() or (relatedness and name == "SICK-E"):
-            continue
-        rows = (row._replace(split=split) for file, split in files.items() for row in read(path / file))
-        if name in _SCORED:
-            return name, _scored(rows)
-        found = _labelled(rows)
-        return (f"SST{len(set(found.labels))}" if name == "SST" else name), found
-    known = ", ".join(f"{name} ({', '.join(files)})" for name, (files, _) in FOLDERS.items())
-    raise ConfigError(f"{path} has the files of no known collection: expected one of {known}")
+    missing = {
+        name: [file for file in files if not (path / file).exists()]
+        for name, (files, _) in FOLDERS.items()
+        if not (relatedness and name == "SICK-E")
+    }
+    # Years of STS have parts of the same name, so the collection is the one with the most files.
+    name = max(missing, key=lambda each: len(FOLDERS[each][0]) - len(missing[each]))
+    files, read = FOLDERS[name]
+    if len(missing[name]) == len(files):
+        known = ", ".join(f"{each} ({', '.join(names)})" for each, (names, _) in FOLDERS.items())
+        raise ConfigError(f"{path} has the files of no known collection: expected one of {known}")
+    if missing[name]:
+        raise ConfigError(f"{path} has no {missing[name][0]}: expected all files of {name}: {', '.join(files)}")
+    rows = (row._replace(split=split) for file, split in files.items() for row in read(path / file))
+    if name in _SCORED:
+        return name, _scored(rows)
+    found = _labelled(rows)
+    return (f"SST{len(set(found.labels))}" if name == "SST" else name), found
 
 
 def _probing(path: Path) -> Iterator[_Example]:
@@ -131,6 +158,15 @@ def _probing(path: Path) -> Iterator[_Example]:
         if split not in _PROBING or len(fields) < 2:
             raise ConfigError(f"{place}: got {line[:80]!r}: expected tr, va or te, a label and a text, with tabs")
         yield _Example(place, fields[0], fields[-1], split=_PROBING[split])
+
+
+def _numbered(path: Path) -> Iterator[_Example]:
+    """Yield the texts of a collection for clustering: number of the class, tab, text, which can have more tabs."""
+    for number, line in filled_lines(path):
+        label, tab, text = line.partition("\t")
+        if not (label.isdecimal() and tab):
+            raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected a number, a tab and a text")
+        yield _Example(f"{path}, line {number}", label, text)
 
 
 def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -> Iterator[_Example]:
@@ -169,6 +205,33 @@ def _trec(path: Path) -> Iterator[_Example]:
         yield _Example(f"{path}, line {number}", label, text)
 
 
+def _sts(path: Path) -> Iterator[_Example]:
+    """Yield the judged pairs of a part of a year of STS: sentences with a tab between them, and a file with scores."""
+    file = path.with_name(path.name.replace(".input.", ".gs."))
+    pairs, scores = list(lines(path)), list(lines(file))
+    if len(pairs) != len(scores):
+        raise ConfigError(f"{file} has {len(scores)} lines, {path.name} has {len(pairs)}: expected one score per pair")
+    for (number, line), (_, score) in zip(pairs, scores, strict=True):
+        first, tab, rest = line.partition("\t")
+        if not tab:
+            raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected two sentences, separated by a tab")
+        if score.strip():  # most pairs of 2015 and 2016 have no judgement
+            yield _Example(f"{file}, line {number}", score, first, rest.partition("\t")[0])
+
+
+def _str(path: Path) -> Iterator[_Example]:
+    """Yield the pairs of STR: CSV with the columns Text, which has a sentence per line, and Score."""
+    rows = csv.DictReader(f"{line}\n" for _, line in lines(path))
+    try:
+        for number, row in enumerate(rows, 1):
+            sentences, score = (row.get("Text") or "").split("\n"), row.get("Score")
+            if len(sentences) != 2 or score is None:
+                raise ConfigError(f"{path}, pair {number}: expected the columns Text, with two lines, and Score")
+            yield _Example(f"{path}, pair {number}", score, *sentences)
+    except csv.Error as error:
+        raise ConfigError(f"{path}: not valid CSV: {error}") from error
+
+
 def _json_lines(path: Path) -> Iterator[_Example]:
     """Yield texts of SciCite: JSON objects with "label" and "string" (as published) or "text" (as in SciBERT)."""
     for number, line in filled_lines(path):
@@ -191,7 +254,17 @@ def _splits(*files: str) -> dict[str, str]:
 
 
 _SICK = _splits("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
-_SCORED = ("SICK-R", "STS-B")
+_OF_2016 = ("answer-answer", "headlines", "plagiarism", "postediting", "question-question")
+_YEARS = {
+    "STS12": ("STS", "MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("STS", "FNWN", "headlines", "OnWN"),
+    "STS14": ("STS", "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("STS", "answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("STS", *_OF_2016),  # as SentEval names the files
+    "STS2016": ("STS2016", *_OF_2016),  # as the organisers name them
+}
+"""The start of the names of the files of each year of STS, and the parts of the year."""
+_SCORED = ("SICK-R", "STS-B", "STR", *_YEARS)
 
 FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Example]]]] = {
     "SST": (_splits("sentiment-train", "sentiment-dev", "sentiment-test"), _sst),
@@ -203,6 +276,8 @@ FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Example]]]] 
     "SICK-E": (_SICK, partial(_columns, label=4, first=1, header=_SICK_HEADER)),
     "SICK-R": (_SICK, partial(_columns, label=3, first=1, header=_SICK_HEADER)),
     "STS-B": (_splits("sts-train.csv", "sts-dev.csv", "sts-test.csv"), partial(_columns, label=4, first=5)),
+    "STR": ({"sem_text_rel_ranked.csv": ""}, _str),
+    **{year: ({f"{start}.input.{part}.txt": "" for part in parts}, _sts) for year, (start, *parts) in _YEARS.items()},
     "SCICITE": (_splits("train.jsonl", "dev.jsonl", "test.jsonl"), _json_lines),
     "sci-cite": (_splits("train.txt", "dev.txt", "test.txt"), _json_lines),
     "MR": (dict.fromkeys(("rt-polarity.pos", "rt-polarity.neg"), ""), _one_label),

@@ -25,6 +25,7 @@ from ragembed.papers.sentences.sentence_collections import (
     SPLITS,
     LabelledTexts,
     SentencePairs,
+    first_field,
     read_examples,
     read_labelled_texts,
     read_scored_pairs,
@@ -202,16 +203,20 @@ class IsotropyTask:
 def read_sts(path: Path) -> Task:
     """Read a task for semantic textual similarity from a TSV file with ``score``, ``sentence1`` and ``sentence2``.
 
-    The path can also be the folder of STS-B or SICK with the files of SentEval; their test split is read.
+    The path can also be the folder of a year of STS, of STS-B, SICK or STR, as published. The test split is read if
+    there are splits.
     """
     require("scipy", "correlation")
-    name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
+    name, pairs = read_scored_pairs(path)
     _require_different(path, pairs.scores, "scores")
     return StsTask(name, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
-    """Read a clustering task from a TSV file with the columns ``label`` and ``text``; k-means runs ``runs`` times."""
+    """Read a clustering task; k-means runs ``runs`` times.
+
+    The path is a TSV file with the columns ``label`` and ``text``, or without a header if the labels are numbers.
+    """
     require("sklearn", "clustering")
     labelled = read_labelled_texts(path)
     _require_different(path, labelled.labels, "labels")
@@ -253,7 +258,7 @@ def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
     """
     if path.is_dir():
         return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
-    header = _header(path)
+    header = first_field(path)
     if header == "score":
         pairs = read_sentence_pairs(path)
         if max(pairs.scores, default=-math.inf) < positive_score:
@@ -313,12 +318,3 @@ def _require_different(path: Path, values: Sequence[Any], name: str) -> None:
     if len(set(values)) < 2:
         found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"it has no {name}"
         raise ConfigError(f"{path}: {found}: expected at least 2 different {name}")
-
-
-def _header(path: Path) -> str:
-    """Return the first field of the first line of a TSV file."""
-    try:
-        with path.open("rb") as lines:
-            return lines.readline(4096).removeprefix(b"\xef\xbb\xbf").split(b"\t")[0].decode("utf-8", "replace")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error

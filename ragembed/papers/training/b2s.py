@@ -1,9 +1,9 @@
 """Train static word vectors from the contextual vectors of an encoder: B2S, also called X2Static.
 
-Source: Gupta & Jaggi 2021, the variant for sentences, and their program (github.com/epfml/X2Static,
-``learn_from_bert_ver2.py``). The vector of a word is trained to predict the word from the vector of a text that
-contains it, against words that are drawn at random (negative sampling). The encoder does not change, so each text is
-encoded once.
+Source: Gupta & Jaggi 2021, and their program (github.com/epfml/X2Static, ``learn_from_bert_ver2.py``, and
+``learn_from_bert_ver2_paragraph.py`` for paragraphs). The vector of a word is trained to predict the word from the
+vector of a text that contains it, against words that are drawn at random (negative sampling). The text is a line of the
+corpus, or a sentence of a paragraph. The encoder does not change, so each text is encoded once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
+from ragembed.papers.training.paragraphs import sentence_vectors, split_sentences
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.types import Floats, Integers
@@ -57,6 +59,8 @@ class B2sRequest:
     def __post_init__(self) -> None:
         if not isinstance(self.config.extraction, Transformer):
             one_of("extractor", self.config.extractor, ("transformer",))
+        if self.settings.paragraphs:
+            one_of("pooling", self.config.pooling, ("mean",))
 
 
 def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
@@ -91,26 +95,31 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
 class CorpusWords:
     """The words of a corpus by frequency, and those of each text, one text after the other.
 
-    ``starts`` says where each text starts, and ``used`` which texts of the corpus have a word.
+    A text is a line, or a sentence of a line with a paragraph. ``starts`` says where each text starts, and ``used``
+    which texts of the corpus have a word. ``groups`` says which of these is the first one of each line.
     """
 
     corpus: Corpus
+    paragraphs: bool
     names: list[str]
     counts: NDArray[np.int64]
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
     used: NDArray[np.bool_]
+    groups: NDArray[np.int64]
 
     @classmethod
     def of(cls, corpus: Corpus, settings: B2sSettings) -> CorpusWords:
         """Choose the vocabulary and split the texts; raise :class:`ConfigError` if no word is frequent enough."""
         names = _frequent(corpus, settings)
+        split = settings.paragraphs
         if not names:
             raise ConfigError(
                 f"no word of {corpus.path} occurs {settings.min_count} times: give more texts or a smaller minimum"
             )
         tokenizer = WordTokenizer({name: i for i, name in enumerate(names)})
-        found = [tokenizer.ids(block) for block in blocks(corpus, _TEXTS_PER_BLOCK)]
+        texts = (text for line in corpus for text in _texts(line, split))
+        found = [tokenizer.ids(block) for block in blocks(texts, _TEXTS_PER_BLOCK)]
         flat = np.concatenate([each.flat for each in found])
         lengths = np.concatenate([each.lengths for each in found])
         counts = np.bincount(flat, minlength=len(names))
@@ -119,11 +128,20 @@ class CorpusWords:
         place[order] = np.arange(len(order), dtype=np.int32)
         used = lengths > 0
         starts = np.concatenate([[0], np.cumsum(lengths[used])])
-        return cls(corpus, [names[word] for word in order], counts[order], place[flat], starts, used)
+        ends = np.cumsum([len(_texts(line, split)) for line in corpus])
+        groups = np.unique(np.concatenate([[0], np.cumsum(used)[ends - 1]]))
+        return cls(corpus, split, [names[word] for word in order], counts[order], place[flat], starts, used, groups)
 
     def texts(self) -> Iterator[str]:
         """Yield the texts that have a word of the vocabulary."""
-        return (text for text, used in zip(self.corpus, self.used.tolist(), strict=True) if used)
+        return (text for texts, used in self.lines() for text in compress(texts, used))
+
+    def lines(self) -> Iterator[tuple[Sequence[str], Sequence[bool]]]:
+        """Yield the texts of each line of the corpus, and which of them have a word of the vocabulary."""
+        used = iter(self.used.tolist())
+        for line in self.corpus:
+            texts = _texts(line, self.paragraphs)
+            yield texts, list(islice(used, len(texts)))
 
     def __len__(self) -> int:
         """Return the number of texts that have a word of the vocabulary."""
@@ -131,10 +149,21 @@ class CorpusWords:
 
     def of_texts(self, texts: Integers) -> tuple[Integers, Integers]:
         """Return the words of some texts, and for each the index of its text in ``texts``, both shape ``(n,)``."""
-        lengths = self.starts[texts + 1] - self.starts[texts]
-        owners = np.repeat(np.arange(len(texts)), lengths)
-        within_text = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return self.ids[self.starts[texts][owners] + within_text].astype(np.int64), owners
+        places, owners = _members(self.starts, texts)
+        return self.ids[places].astype(np.int64), owners
+
+
+def _texts(line: str, paragraphs: bool) -> Sequence[str]:
+    """Return the texts of a line of the corpus."""
+    return split_sentences(line) if paragraphs else [line]
+
+
+def _members(starts: Integers, groups: Integers) -> tuple[Integers, Integers]:
+    """Return the members of some groups, which follow each other, and for each the place of its group in ``groups``."""
+    lengths = starts[groups + 1] - starts[groups]
+    owners = np.repeat(np.arange(len(groups)), lengths)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return starts[groups][owners] + within, owners
 
 
 def kept_probabilities(counts: NDArray[np.int64], threshold: float) -> NDArray[np.float64]:
@@ -205,19 +234,25 @@ def _frequent(corpus: Corpus, settings: B2sSettings) -> list[str]:
 def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, progress: TrainingProgress) -> Floats:
     """Return the vectors of all texts, shape ``(texts, d)``, mapped from a file, which an interrupted run continues."""
     file = checkpoints.folder / CONTEXTS
-    row_bytes = 4 * embedder.dim
-    with file.open("ab") as stream:
-        done = file.stat().st_size // (row_bytes * _TEXTS_PER_BLOCK) * _TEXTS_PER_BLOCK
-        if file.stat().st_size < len(words) * row_bytes:
-            stream.truncate(done * row_bytes)
-            with phase(progress, "encode the corpus", "texts", len(words) - done):
-                for number, block in enumerate(blocks(words.texts(), _TEXTS_PER_BLOCK)):
-                    if number * _TEXTS_PER_BLOCK >= done:
-                        stream.write(embedder.raw_documents(block).tobytes())
-                        stream.flush()
-                        progress.advance(len(block))
+    row_bytes, done = 4 * embedder.dim, 0
+    with file.open("ab") as stream, phase(progress, "encode the corpus", "texts", len(words)):
+        stored = file.stat().st_size // row_bytes
+        for block in blocks(words.lines(), _TEXTS_PER_BLOCK):
+            used = [each for _, of_line in block for each in of_line]
+            end = done + sum(used)
+            if end > stored:
+                stream.truncate(done * row_bytes)
+                encoded = sentence_vectors if words.paragraphs else _line_vectors
+                stream.write(encoded(embedder, [texts for texts, _ in block], used).tobytes())
+                stream.flush()
+            progress.advance(end - done)
+            done = end
     sync(file)
     return np.memmap(file, np.float32, "r", shape=(len(words), embedder.dim))
+
+
+def _line_vectors(embedder: Embedder, lines: Sequence[Sequence[str]], used: Sequence[bool]) -> Floats:
+    return embedder.raw_documents(list(compress(chain.from_iterable(lines), used)))
 
 
 def _train(
@@ -227,7 +262,8 @@ def _train(
     training = WordVectorTraining(len(words.names), contexts.shape[1], settings)
     kept = kept_probabilities(words.counts, settings.threshold)
     drawn = np.cumsum(np.sqrt(words.counts))
-    per_epoch = math.ceil(len(words) / settings.batch_size)
+    lines = len(words.groups) - 1
+    per_epoch = math.ceil(lines / settings.batch_size)
     batches = settings.epochs * per_epoch
     losses = np.zeros(batches)
     first = 0
@@ -240,8 +276,9 @@ def _train(
     with phase(progress, "train", "batches", batches - first):
         for batch in range(first, batches):
             epoch, within_epoch = divmod(batch, per_epoch)
-            order = np.random.default_rng([settings.seed, epoch]).permutation(len(words))
-            chosen = np.sort(order[within_epoch * settings.batch_size : (within_epoch + 1) * settings.batch_size])
+            order = np.random.default_rng([settings.seed, epoch]).permutation(lines)
+            drawn_lines = np.sort(order[within_epoch * settings.batch_size : (within_epoch + 1) * settings.batch_size])
+            chosen, _ = _members(words.groups, drawn_lines)
             generator = np.random.default_rng([settings.seed, epoch, within_epoch])
             found, owners = words.of_texts(chosen)
             targets = np.flatnonzero(generator.random(len(found)) < kept[found])

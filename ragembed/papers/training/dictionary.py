@@ -20,12 +20,14 @@ from ragembed.errors import ConfigError, DictionaryError
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.training.dictionary_files import (
     DEFINITIONS,
+    OXFORD_FILES,
     TERMS,
     WORDNET_FILES,
     Sense,
     read_dictd,
     read_jsonl,
     read_markdown,
+    read_oxford,
     read_stardict,
     read_tsv,
     read_wordnet,
@@ -85,12 +87,7 @@ def statistics(dictionary: Dictionary, lengths: ArrayLike) -> dict[str, int | fl
     """Return the size of ``dictionary``, as in table 1; ``lengths`` has the tokens of each definition."""
     tokens = np.asarray(lengths)
     longest, median = int(tokens.max()), float(np.median(tokens))
-    return {
-        "definitions": len(tokens),
-        "entries": len(dictionary),
-        "max_length": longest,
-        "median_length": median,
-    }
+    return {"definitions": len(tokens), "entries": len(dictionary), "max_length": longest, "median_length": median}
 
 
 READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
@@ -107,7 +104,8 @@ READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
 def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
     """Read dictionaries of any format and merge them, in the order of their first entries.
 
-    They are files with a suffix in :data:`READERS`, or folders with the WordNet database or Markdown files.
+    They are files with a suffix in :data:`READERS`, or folders with the WordNet database, the Oxford dictionary or
+    Markdown files.
     """
     if not paths:
         raise DictionaryError("no dictionary: expected at least one file or folder")
@@ -135,10 +133,14 @@ def _folder_senses(folder: Path) -> Iterator[Sense]:
         if (place / WORDNET_FILES[0]).is_file():
             yield from read_wordnet(place)
             return
+    if (folder / OXFORD_FILES[0]).is_file():
+        yield from read_oxford(folder)
+        return
     files = sorted(file for ending in (".md", ".markdown") for file in folder.rglob(f"*{ending}"))
     if not files:
         raise DictionaryError(
-            f"the folder {folder} contains no dictionary: expected WordNet's {WORDNET_FILES[0]}, or Markdown files"
+            f"the folder {folder} contains no dictionary: expected WordNet's {WORDNET_FILES[0]}, Oxford's "
+            f"{OXFORD_FILES[0]}, or Markdown files"
         )
     for file in files:
         yield from read_markdown(file)

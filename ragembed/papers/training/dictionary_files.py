@@ -1,7 +1,7 @@
-"""Read dictionary files: TSV, JSON lines, WordNet, dictd, StarDict, and glossaries in Markdown.
+"""Read dictionary files: TSV, JSON lines, WordNet, Oxford, dictd, StarDict, and glossaries in Markdown.
 
-Formats: WordNet's wndb(5WN), dictd, and StarDict's ``StarDictFileFormat``. Debian's package ``wordnet-base`` installs
-the files of WordNet in ``/usr/share/wordnet``.
+Formats: the Oxford dictionary as published by Ishiwatari et al. 2019, WordNet's wndb(5WN), dictd, and StarDict's
+``StarDictFileFormat``. Debian's package ``wordnet-base`` installs the files of WordNet in ``/usr/share/wordnet``.
 """
 
 from __future__ import annotations
@@ -69,6 +69,23 @@ def read_jsonl(path: Path) -> Iterator[Sense]:
                 "{'entry': 'giraffe', 'definition': 'a long-necked African animal'}"
             )
         yield from (Sense(row["entry"], each, origin) for each in definitions or [""])
+
+
+OXFORD_FILES = ("train.txt", "valid.txt", "test.txt")
+_OXFORD_DEFINITION = 3
+
+
+def read_oxford(folder: Path) -> Iterator[Sense]:
+    """Yield the senses of lines of the form entry%number, part of speech, source, definition, ..., with tabs."""
+    for file in (folder / name for name in OXFORD_FILES):
+        for number, line in lines(file):
+            fields, origin = line.split("\t"), f"{file}, line {number}"
+            if len(fields) <= _OXFORD_DEFINITION or "%" not in fields[0]:
+                raise DictionaryError(
+                    f"{origin}: got {line[:80]!r}: expected entry%number, part of speech, source and definition, "
+                    "separated by tabs"
+                )
+            yield Sense(fields[0].rpartition("%")[0], fields[_OXFORD_DEFINITION], origin)
 
 
 WORDNET_FILES = ("data.noun", "data.verb", "data.adj", "data.adv")

@@ -155,15 +155,18 @@ class B2sSettings:
     """
 
     min_count: int = setting(10, "Least number of occurrences of a word.", "--min-count", "N", least=1)
+    paragraphs: bool = setting(
+        False,
+        "Each line is a paragraph: the context of a word is its sentence, encoded inside of the paragraph.",
+        "--paragraphs",
+    )
     vocabulary: int = setting(750_000, "Largest number of words.", "--vocabulary", "N", least=1)
     threshold: float = setting(
-        5e-6,
-        "Relative frequency above which occurrences of a word are left out at random.",
-        *("--threshold", "NUMBER"),
+        5e-6, "Relative frequency above which occurrences of a word are left out at random.", *("--threshold", "NUMBER")
     )
     negatives: int = setting(10, "Number of words drawn for each occurrence.", "--negatives", "N", least=1)
     epochs: int = setting(5, "Number of passes over the corpus.", "--epochs", "N", least=1)
-    batch_size: int = setting(128, "Number of texts in a batch.", "--batch-size", "N", least=1)
+    batch_size: int = setting(128, "Number of texts or paragraphs in a batch.", "--batch-size", "N", least=1)
     learning_rate: float = setting(
         1e-3,
         "Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
@@ -274,3 +277,8 @@ def recipe_for(folder: Path) -> str:
 
 PROMPT = 'This sentence : "[X]" means [M] . '
 """The prompt of the authors' program. BERT reads it as the template ``t0``; for RoBERTa, the spaces are tokens."""
+POOLINGS: Mapping[str, Mapping[str, str]] = {
+    **{name: {"pooling": name} for name in ("cls", "mean")},
+    "prompt": {"pooling": "masks", "template": PROMPT},
+}
+"""The settings of the poolings of equation 14."""

@@ -51,7 +51,7 @@ from ragembed.papers.training.outcome import (
     write_report,
 )
 from ragembed.papers.training.pictures import draw_space
-from ragembed.papers.training.settings import PROMPT, StepSettings
+from ragembed.papers.training.settings import POOLINGS, StepSettings
 from ragembed.papers.training.training_run import RunPlace, train_run
 from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.version import __version__
@@ -59,22 +59,16 @@ from ragembed.version import __version__
 Similarity = Mapping[str, Mapping[str, float]]
 """Spearman's correlation in per cent, by pooling and table of sentence pairs."""
 
-_POOLINGS: Mapping[str, Mapping[str, str]] = {
-    "cls": {"pooling": "cls"},
-    "mean": {"pooling": "mean"},
-    "prompt": {"pooling": "masks", "template": PROMPT},
-}
-
 
 def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, progress: TrainingProgress) -> Similarity:
     """Return the correlation between cosines and human scores, without token weights and post-processors.
 
-    ``prompt`` is the hidden state of the mask token in :data:`PROMPT`. It is left out if the model has no mask token.
+    ``prompt`` is the hidden state of the mask token in a prompt. It is left out if the model has no mask token.
     """
     has_mask = TextTokenizer(find_model(model).folder).has_mask
-    names = [name for name in _POOLINGS if has_mask or name != "prompt"]
+    names = [name for name in POOLINGS if has_mask or name != "prompt"]
     plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), query_fit="shared", dtype="float32")
-    configs = [plain.replace(**_POOLINGS[name]) for name in names]
+    configs = [plain.replace(**POOLINGS[name]) for name in names]
     found: dict[str, dict[str, float]] = {name: {} for name in names}
     with phase(progress, "similarity", "measures", len(tasks) * len(names)):
         for task in tasks:

@@ -27,22 +27,21 @@ def texts(count: int, seed: int) -> list[str]:
 
 
 def write_collection(name: str, folder: Path) -> None:
-    """Write a tiny version of a collection in the format that its task reads."""
+    """Write a tiny version of a collection in the format that its task reads; STS-B has its splits."""
     one = COLLECTIONS[name]
-    file = folder / one.paths[0]
+    file = folder / next((path for path in one.paths if path.endswith(".tsv")), one.paths[0])
     file.parent.mkdir(parents=True, exist_ok=True)
     seed = sum(map(ord, name))
     if one.group == "corpus":
         file.mkdir()
         (file / "test.txt").write_text("\n".join(f"The {text} . The {text} ." for text in texts(40, seed)))
     elif one.group == "dictionary":
-        file = file if file.suffix else file.with_suffix(".tsv")
         file.write_text("".join(f"{entry}\t{definition}\n" for entry, definition in senses(seed=seed)))
     elif one.group == "STS" or one.task == "relatedness":
-        split = ["train", "dev", "test"] if one.task == "relatedness" else []
+        split = ["train", "dev", "test"] if one.task == "relatedness" or name == "stsb" else []
         rows = zip(texts(36, seed), texts(36, seed + 1), strict=True)
         header = [*(["split"] if split else []), "score", "sentence1", "sentence2"]
-        lines = [[*([split[i % 3]] if split else []), str(i % 6), *row] for i, row in enumerate(rows)]
+        lines = [[*([split[i // 12]] if split else []), str(i % 6), *row] for i, row in enumerate(rows)]
         file.write_text("".join("\t".join(line) + "\n" for line in [header, *lines]))
     elif one.group == "probing":
         lines = [f"{('tr', 'va', 'te')[i % 3]}\t{i % 2}\t{text}\n" for i, text in enumerate(texts(36, seed))]
@@ -61,6 +60,31 @@ def collections(tmp_path_factory) -> Path:
     for name in COLLECTIONS:
         if name != "wikitext-103":
             write_collection(name, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def xlnet(tmp_path_factory) -> Path:
+    """A model of six blocks whose special tokens are at the end, where XLNet has them."""
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, XLNetConfig, XLNetModel
+
+    special = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"]
+    vocabulary = [(token, 0.0) for token in special] + [(f"▁{word}", -5.0) for word in WORDS]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A:0 <sep>:0 <cls>:2", special_tokens=[("<sep>", 4), ("<cls>", 3)]
+    )
+    folder = tmp_path_factory.mktemp("xlnet")
+    names = dict(zip(("unk", "bos", "eos", "cls", "sep", "pad", "mask"), special, strict=True))
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, padding_side="left", **{f"{name}_token": token for name, token in names.items()}
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(vocabulary), "d_model": 16, "n_layer": 6, "n_head": 2, "d_inner": 32}
+    XLNetModel(XLNetConfig(**sizes)).save_pretrained(folder)
     return folder
 
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import evaluate
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.reproduction import PAPERS, defsent_plus, find_item, items, reproduction_run
-from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, published, sentences
+from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, published, published_text, sentences
 from ragembed.papers.reproduction.figures import write
 from ragembed.papers.reproduction.reproduction_report import csv_text, numbers, text
 from ragembed.papers.reproduction.reproduction_run import (
@@ -26,8 +27,11 @@ from ragembed.papers.reproduction.reproduction_run import (
     reproduce,
 )
 from ragembed.papers.reproduction.sbert_wk import LayerCosines
+from ragembed.papers.sentences.sentence_collections import SPLITS
 from ragembed.papers.sentences.sentence_tasks import read_sts
+from ragembed.papers.sentences.sts import pearson
 from tests.drawn import require_readable
+from tests.papers.reproduction.conftest import texts
 
 FEW = ("stsb", "SentLen", "sickr-trained")
 MORE = {
@@ -43,6 +47,7 @@ ONLY = {("stankevicius2024", "figure 3"): ("stsb",), ("stankevicius2024", "table
 ONLY |= {("defsent-plus", "table 4"): ("sst2",)}
 """Collections and columns to which the slower ones are restricted."""
 FIGURE_1 = ("stankevicius2024", "figure 1")
+TABLE_V = ("sbert-wk", "table V")
 QUICK = {
     "stankevicius2024": ("table 2", "table A1", "table A7", "figure 1", "figure A1", "figure A2"),
     "sbert-wk": ("figure 1", "figure 3", "table I", "table VII"),
@@ -66,7 +71,7 @@ def shared_out(tmp_path_factory):
 @pytest.fixture
 def inputs(collections, six_blocks, word_vectors, shared_out):
     def make(out=shared_out, **more):
-        given = {"word_vectors": word_vectors, "runs": 1, "collections": FEW, "device": "cpu", **more}
+        given = {"word_vectors": (word_vectors,), "runs": 1, "collections": FEW, "device": "cpu", **more}
         return Inputs(collections, out, str(six_blocks), **given)
 
     return make
@@ -172,13 +177,11 @@ def test_statistic_of_trained_rows(table, family, statistic, inputs, monkeypatch
 def test_training_belongs_to_its_inputs(inputs, collections, six_blocks, tmp_path):
     """A training with other sentence pairs is another one; the pairs of a folder of SentEval are measured too."""
     data, folder = tmp_path / "data", tmp_path / "data" / "STS" / "STSBenchmark"
-    folder.mkdir(parents=True)
+    rows = [row.split("\t", 1) for row in (collections / "sts" / "stsb.tsv").read_text().splitlines()[1:]]
+    published_stsb(folder, rows)
     (data / "dictionaries").symlink_to(collections / "dictionaries")
     (data / "sts").mkdir()
     (data / "sts" / "sts13.tsv").write_bytes((collections / "sts" / "sts13.tsv").read_bytes())
-    rows = (collections / "sts" / "stsb.tsv").read_text().splitlines()[1:]
-    for split in ("train", "dev", "test"):
-        (folder / f"sts-{split}.csv").write_text("".join(f"g\tf\t2012\t1\t{row}\n" for row in rows))
     given = dataclasses.replace(inputs(tmp_path / "out", columns=("cls,amp",)), data=data)
     for name in ("sts13", "stsb"):
         outcome = reproduce(find_item("defsent-plus", "table 8"), dataclasses.replace(given, collections=(name,)))
@@ -198,6 +201,142 @@ def test_numbers_equal_those_of_evaluate(inputs, collections, six_blocks, tmp_pa
     assert found["idf^W + zscore"].value == pytest.approx(measured.scores["spearman"])
     assert found["idf^W + zscore"].published == 78.2
     assert len(found) == 28  # of 35 rows; seven are for templates
+
+
+def published_stsb(folder, rows):
+    """Write rows of score, sentence and sentence as the three files of STS-B, by their split."""
+    folder.mkdir(parents=True)
+    for split in SPLITS:
+        lines = [f"g\tf\t2012\t1\t{row}\n" for name, row in rows if name == split]
+        (folder / f"sts-{split}.csv").write_text("".join(lines))
+
+
+def test_splits_of_stsb(inputs, tmp_path):
+    """Figure 3 takes the train split, figure 1 of SBERT-WK all sentences; a table without splits is refused."""
+    data, words = tmp_path / "data", iter(texts(40, 5))
+    sizes = {"train": (7, 4), "dev": (3, 3), "test": (2, 1)}
+    rows = [
+        (split, f"{5 - i % 2 if i < fives else 1}\t{next(words)}\t{next(words)}")
+        for split, (count, fives) in sizes.items()
+        for i in range(count)
+    ]
+    published_stsb(data / "STS" / "STSBenchmark", rows)
+    given = dataclasses.replace(inputs(tmp_path / "out", collections=(), columns=("RE",)), data=data)
+    assert reproduce(find_item("stankevicius2024", "figure 3"), given).values
+    measured = [json.loads(line) for line in (given.out / MEASURED).read_text().splitlines()]
+    assert {(each["positive_pairs"], each["vectors"]) for each in measured} == {(2, 14)}
+    figure = find_item("sbert-wk", "figure 1")
+    of_all = [value.value for value in reproduce(figure, given).values]
+    (data / "sts").mkdir()
+    (data / "sts" / "sts13.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(f"{row}\n" for _, row in rows))
+    same = reproduce(figure, dataclasses.replace(given, collections=("sts13",)))
+    assert [value.value for value in same.values] == pytest.approx(of_all, abs=1e-5)
+    (data / "STS").rename(data / "elsewhere")
+    (data / "sts" / "sts13.tsv").rename(data / "sts" / "stsb.tsv")
+    for paper, name, split in (("stankevicius2024", "figure 3", "train"), ("sbert-wk", "table I", "train")):
+        with pytest.raises(ConfigError, match=rf"stsb.tsv has no pair in the split '{split}': expected train"):
+            reproduce(find_item(paper, name), given)
+
+
+def test_rows_of_xlnet(inputs, xlnet):
+    """They have their own names and numbers, and no vector of a first token."""
+    given = dataclasses.replace(inputs(collections=("mr",), word_vectors=()), model=str(xlnet))
+    found = {(number.row, number.column): number for number in numbers(reproduce(find_item(*TABLE_V), given))}
+    assert {row: found[row, "MR"].published for row, _ in found} == {
+        "Avg. XLNet embeddings": 81.6,
+        "SBERT-WK (XLNet)": 83.6,
+        "SBERT-WK (XLNet), released code": 83.6,
+    }
+    times = reproduce(find_item("sbert-wk", "table VIII"), dataclasses.replace(given, collections=("sts13",)))
+    assert {number.row: number.published for number in numbers(times)} == {
+        "XLNet": 112.49,
+        "overhead of SBERT-WK, QR": 8.59,
+        "overhead of SBERT-WK, SVD": 10.6,
+    }
+
+
+def test_rows_of_word_vectors(inputs, word_vectors, collections, tmp_path):
+    """Rows have the names of the files; p-mean joins min, mean and max of all files, as computed here by NumPy."""
+    lines = word_vectors.read_text().splitlines()
+    files = tmp_path / "glove.6B.300d.txt", tmp_path / "crawl-300d-2M.vec", tmp_path / "mine.txt"
+    for start, file in enumerate(files):  # every file lacks other words
+        file.write_text("\n".join(line for i, line in enumerate(lines) if i % 3 != start) + "\n")
+    given = inputs(tmp_path / "out", collections=("sts13",), word_vectors=files)
+    outcome = reproduce(find_item("sbert-wk", "table III"), given)
+    found = {number.row: number for number in numbers(outcome) if number.column == "STS13"}
+    assert {row: each.published for row, each in found.items() if "BERT" not in row} == {
+        "Avg. GloVe embeddings": 50.5,
+        "SIF": 56.6,
+        "Avg. FastText embeddings": 58.0,
+        "SIF, FastText": None,
+        "Avg. mine.txt embeddings": None,
+        "SIF, mine.txt": None,
+        "p-mean": 52.0,
+    }
+    known = [
+        {word: np.array(vector, dtype=float) for word, *vector in map(str.split, file.read_text().splitlines())}
+        for file in files
+    ]
+
+    def joined(sentence):
+        parts = [np.array([table[word] for word in sentence.split() if word in table]) for table in known]
+        return np.concatenate([operation(axis=0) for p in parts for operation in (p.min, p.mean, p.max)])
+
+    with pytest.raises(ConfigError, match="files of word vectors have the names GloVe: expected a name for each"):
+        reproduce(find_item(*TABLE_V), dataclasses.replace(given, collections=("mr",), word_vectors=files[:1] * 2))
+    pairs = read_sts(collections / "sts" / "sts13.tsv").pairs
+    vectors = [np.stack([joined(text) for text in side]) for side in (pairs.sentences1, pairs.sentences2)]
+    assert found["p-mean"].value == pytest.approx(pearson(*vectors, pairs.scores), abs=1e-3)
+
+
+def test_tables_of_clustering_have_as_many_runs_as_the_paper(inputs, tmp_path):
+    """Table A14 on tweets as published: ten runs of k-means by default."""
+    data = tmp_path / "data"
+    folder = data / "short-text-clustering-enhancement" / "data"
+    folder.mkdir(parents=True)
+    lines = [f"{10 * (i % 3)}\t{sentence}\n" for i, sentence in enumerate(texts(30, 7))]
+    (folder / "tweet-original-order.txt").write_text("".join(lines))
+    given = Inputs(data, tmp_path / "out", inputs().model, columns=("RE",), device="cpu")
+    outcome = reproduce(find_item("stankevicius2024", "table A14"), given)
+    measured = [json.loads(line) for line in (given.out / MEASURED).read_text().splitlines()]
+    assert measured
+    assert {(each["runs"], len(each["run_accuracies"])) for each in measured} == {(10, 10)}
+    assert "tweet has 30 records, in the paper 2,472" in outcome.notes
+    assert not any(note.startswith("k-means") for note in outcome.notes)
+    assert {number.row: number.published for number in numbers(outcome)}["avg."] == 46.5
+
+
+def test_contrastive_models_are_known_by_name(inputs, six_blocks, tmp_path):
+    """SimCSE publishes models without the files of sentence-transformers; its row is the better of [CLS] and prompt."""
+    model = tmp_path / "unsup-simcse-bert-base-uncased"
+    model.symlink_to(six_blocks)
+    given = dataclasses.replace(inputs(tmp_path / "out", collections=("sst2",)), model=str(model))
+    outcome = reproduce(find_item("defsent-plus", "table 4"), given)
+    assert {(each.row, each.published) for each in numbers(outcome) if each.column == "SST2"} == {
+        ("SimCSE BERT-base", 85.5)
+    }
+    assert any(note.endswith(("pooling cls", "pooling prompt")) for note in outcome.notes)
+    assert len((given.out / MEASURED).read_text().splitlines()) == 2
+
+
+def test_row_of_a_trained_model(inputs, six_blocks, tmp_path):
+    model = tmp_path / "trained"
+    shutil.copytree(six_blocks, model)
+    steps = [{"pooling": "cls", "entries": "amp", "ica": ica} for ica in ("none", "none", "unit-variance")]
+    report = {"format": 1, "method": "defsent-plus", "model": str(six_blocks), "dictionaries": ["a", "b"]}
+    report |= {"settings": {"steps": steps}, "steps": steps}
+    (model / "training.json").write_text(json.dumps(report))
+    given = dataclasses.replace(inputs(tmp_path / "out", collections=("sst2",)), model=str(model))
+    outcome = reproduce(find_item("defsent-plus", "table 4"), given)
+    row = "DefSent+ BERT-base(ICA), 3rd-(CLS,AMP)-a"
+    assert {(each.row, each.published) for each in numbers(outcome) if each.column == "SST2"} == {(row, 86.55)}
+    table2 = reproduce(find_item("defsent-plus", "table 2"), dataclasses.replace(given, collections=("sts13",)))
+    assert {value.row for value in table2.values} == {row}
+    (model / "training.json").write_text(json.dumps({**report, "method": "defsent"}))
+    same = reproduce(find_item("defsent-plus", "table 4"), given)
+    assert {(each.row, each.published) for each in numbers(same) if each.column == "SST2"} == {
+        ("DefSent BERT-base", 87.04)
+    }
 
 
 def test_correlation_with_isotropy(inputs, tmp_path):
@@ -274,7 +413,8 @@ def test_missing_collections_are_named(inputs, tmp_path, six_blocks):
     assert outcome.values == ()
     assert write(outcome, tmp_path / "out") == []
     shown = text(outcome, None)
-    assert "missing: sts15: expected sts/sts15.tsv in the folder of the data; published at https://" in shown
+    assert "missing: sts15: expected test_evaluation_task2a with STS.{input,gs}.answers-forums.txt, STS." in shown
+    assert "STS.{input,gs}.images.txt in the folder of the data; published at https://ixa2.si.ehu.eus/stswiki" in shown
     assert "missing: wikitext-2: expected wikitext-2 in the folder of the data" in shown
 
 
@@ -359,10 +499,26 @@ def test_cosines_between_layers(six_blocks):
 
 
 def test_command_lists_what_it_can_run(cli, tmp_path):
-    shown = cli("papers", "reproduce", "sbert-wk", "--data", tmp_path).stdout
-    assert "table VI    probing tasks, perceptron with 50 units" in shown
-    assert "missing collections:" in shown
-    assert "https://zenodo.org/records/2787612" in shown
+    """The page reference/papers.md shows the whole list, and its test compares it."""
+    (tmp_path / "SICK").mkdir()
+    shown = cli("papers", "reproduce", "sbert-wk", "--list", "--figure", "3", "--data", tmp_path).stdout
+    assert shown.splitlines()[:3] == [
+        "sbert-wk",
+        "figure 3: window and start layer",
+        "  data: all of sts12, sts13, sts14, sts15, sts16; train, dev and test of stsb-trained, sicke, sst2",
+    ]
+    assert "missing collections:\nsts12: expected test-gold with STS.{input,gs}.MSRpar.txt" in shown
+    assert "\nsicke: " not in shown
+    assert "\nfigure 1: " not in shown
+
+
+def test_every_item_says_what_differs():
+    named = [
+        (paper, name)
+        for paper, names, _ in (line.split("\t") for line in published_text("differences").splitlines())
+        for name in names.split(", ")
+    ]
+    assert {*named} == {(paper, name) for paper in PAPERS for name in items(paper)}
 
 
 def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monkeypatch):
@@ -384,6 +540,8 @@ def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monke
     [
         (["--table", "99", "--data", "."], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
         (["--table", "4"], "no folder with collections: give it with --data"),
+        (["--list", "--table", "99"], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
+        ([], "no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all"),
         (["--table", "4", "--data", ".", "--collection", "nope"], "collection is 'nope'"),
         (["--table", "A2", "--data", ".", "--column", "REE"], "table A2 has no column 'REE': expected one of T0, T4"),
         (

@@ -1,7 +1,8 @@
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.papers import read_labelled_texts, read_sentence_pairs
+from ragembed.papers import LabelledTexts, read_labelled_texts, read_sentence_pairs
+from ragembed.papers.sentences.sentence_collections import SPLITS, read_examples, read_scored_pairs
 
 
 @pytest.fixture
@@ -24,6 +25,37 @@ def test_sentence_pairs(table):
 def test_labelled_texts(table):
     read = read_labelled_texts(table("label\ttext\n1\ta, b\nsport\tc"))
     assert (read.labels, read.texts) == (("1", "sport"), ("a, b", "c"))
+
+
+def test_texts_for_clustering_as_published(tmp_path):
+    """Numbers and texts without a header; a text can have tabs. The same file is read for statistics."""
+    file = tmp_path / "stackoverflow_true_text"
+    file.write_text("18\tHow do you page?\n3\ta\tb\n")
+    expected = LabelledTexts(("How do you page?", "a\tb"), ("18", "3"))
+    assert read_labelled_texts(file) == expected == read_examples(file)[1]
+    file.write_text("18\tOne\ntwo\tTwo\n")
+    with pytest.raises(
+        ConfigError, match=r"stackoverflow_true_text, line 2: got 'two\\tTwo': expected a number, a tab"
+    ):
+        read_labelled_texts(file)
+
+
+@pytest.mark.parametrize(("splits", "kept"), [((), "c"), (("train",), "a"), (("train", "dev", "test"), "abc")])
+def test_splits_of_pairs(table, splits, kept):
+    """By default, the test split; without splits in the file, all pairs, but no split can be named."""
+    rows = "".join(
+        f"{split}\t{number}\t{text}\tx\n" for number, (split, text) in enumerate(zip(SPLITS, "abc", strict=True))
+    )
+    name, pairs = read_scored_pairs(table(f"split\tscore\tsentence1\tsentence2\n{rows}"), splits)
+    assert (name, "".join(pairs.sentences1), pairs.splits) == ("table", kept, ())
+    plain = table("score\tsentence1\tsentence2\n1\ta\tx\n")
+    if not splits:
+        assert read_scored_pairs(plain)[1].sentences1 == ("a",)
+        return
+    with pytest.raises(
+        ConfigError, match=r"table.tsv has no pair in the split 'train': expected train.*first column is"
+    ):
+        read_scored_pairs(plain, splits)
 
 
 def test_windows_line_endings_and_byte_order_mark(table):

@@ -29,6 +29,7 @@ THREE = ("train", "dev", "test")
 TWICE = ("train", "train", "dev", "dev", "test", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+PARTS_OF_2016 = ("answer-answer", "headlines", "plagiarism", "postediting", "question-question")
 FILES = {
     "SST2": {f"sentiment-{split}": "a fine film\t1\na dull film\t0\n" for split in THREE},
     "SST5": {f"sentiment-{split}": "".join(f"{n} film {n}\n" for n in range(5)) for split in THREE},
@@ -50,6 +51,18 @@ FILES = {
     },
     "SCICITE": {f"{split}.jsonl": '{"string": "As in [1]", "label": "method", "id": 4}\n' for split in THREE},
     "sci-cite": {f"{split}.txt": '{"text": "As in [1]", "label": "result", "metadata": {}}\n' for split in THREE},
+    "STR": {
+        "sem_text_rel_ranked.csv": ',Text,Score,SourceID\r\n0,"It was ""good"", yes.\nIt was fine.",0.97,a\r\n'
+        '1,"One\nTwo",0,b\r\n'
+    },
+    "STS13": {
+        **{f"STS.input.{part}.txt": f'Say "{part}\tSecond\nNo\tYes\n' for part in ("FNWN", "headlines", "OnWN")},
+        **{f"STS.gs.{part}.txt": "4.500\n0\n" for part in ("FNWN", "headlines", "OnWN")},
+    },
+    "STS2016": {
+        **{f"STS2016.input.{part}.txt": "One\tTwo\tsource\tother\nThree\tFour\ts\to" for part in PARTS_OF_2016},
+        **{f"STS2016.gs.{part}.txt": "\n3\n" for part in PARTS_OF_2016},
+    },
     "CR": {"custrev.pos": "works well\ncaf\xe9\n", "custrev.neg": "broke at once\n"},
     "SUBJ": {"subj.subjective": "i like it\n", "subj.objective": "he walks\n"},
 }
@@ -80,6 +93,14 @@ PAIRS = ('One "two', "Four") * 3, ("Three", "Five") * 3, (2.6, 0.0) * 3
         ("STS-B", SentencePairs(*PAIRS, TWICE)),
         ("SCICITE", LabelledTexts(("As in [1]",) * 3, ("method",) * 3, (), THREE)),
         ("sci-cite", LabelledTexts(("As in [1]",) * 3, ("result",) * 3, (), THREE)),
+        ("STR", SentencePairs(('It was "good", yes.', "One"), ("It was fine.", "Two"), (0.97, 0.0))),
+        (
+            "STS13",
+            SentencePairs(
+                ('Say "FNWN', "No", 'Say "headlines', "No", 'Say "OnWN', "No"), ("Second", "Yes") * 3, (4.5, 0.0) * 3
+            ),
+        ),
+        ("STS2016", SentencePairs(("Three",) * 5, ("Four",) * 5, (3.0,) * 5)),
         ("CR", LabelledTexts(("works well", "caf\xe9", "broke at once"), ("pos", "pos", "neg"))),
         ("SUBJ", LabelledTexts(("i like it", "he walks"), ("subjective", "objective"))),
     ],
@@ -152,7 +173,16 @@ def test_errors_of_tables_and_probing_files(content, message, tmp_path):
             "the score 7: with splits, scores are 0 to 5",
         ),
         ("SCICITE", "dev.jsonl", '{"label": "method"}\n', "expected the strings 'label' and 'string' or 'text'"),
-        ("SST2", "sentiment-test", None, "cannot be read: No such file"),
+        ("STS-B", "sts-train.csv", None, "has no sts-train.csv: expected all files of STS-B: sts-train.csv, sts-dev"),
+        (
+            "STS13",
+            "STS.gs.OnWN.txt",
+            "1\n",
+            "STS.gs.OnWN.txt has 1 lines, STS.input.OnWN.txt has 2: expected one score",
+        ),
+        ("STS13", "STS.input.OnWN.txt", "One\nTwo\tThree\n", "line 1: got 'One': expected two sentences, separated by"),
+        ("STR", "sem_text_rel_ranked.csv", "Text,Score\nOne,2\n", "pair 1: expected the columns Text, with two lines"),
+        ("SST2", "sentiment-test", None, "has no sentiment-test: expected all files of SST: sentiment-train"),
     ],
 )
 def test_errors_of_published_files(name, file, content, message, tmp_path):

@@ -1,5 +1,6 @@
 """Word vectors from contextual vectors (B2S): the authors' program in PyTorch, interruption, and the files on disk."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -12,6 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.extractors.word_vectors import open_word_vectors
 from ragembed.papers.training import B2sRequest, B2sSettings, b2s, train_b2s
 from ragembed.papers.training.b2s import CorpusWords, WordVectorTraining, kept_probabilities
+from ragembed.papers.training.paragraphs import SentenceMeans, split_sentences
 from tests.conftest import WORDS
 
 SENTENCES = [
@@ -117,12 +119,66 @@ def test_training_writes_word_vectors(corpus, bert, tmp_path):
         train_b2s(request_of(corpus, bert, out))
 
 
+def test_vectors_of_sentences_in_paragraphs(bert):
+    """Means of the tokens of each sentence, special tokens excluded, computed with transformers; the second paragraph
+    has 45 tokens and is read in two windows of 32, which its third sentence crosses."""
+    from transformers import AutoModel, AutoTokenizer
+
+    long = [" ".join(WORDS[:15]) + ".", " ".join(WORDS[15:28]) + "!", " ".join(WORDS[28:41]) + "?"]
+    paragraphs = [["a cat sleeps.", "the dog runs!"], long]
+    assert [split_sentences("  ".join(each)) for each in paragraphs] == paragraphs
+    config = EmbedderConfig(model=str(bert), dtype="float32", pooling="mean", weighting="uniform", layers="1+2")
+    extractor = Embedder(config).fit_extractor(["a cat"]).extractor
+    means = SentenceMeans(extractor, paragraphs)
+    extractor.model.forward("documents").run(means.texts, [means])
+    model, tokenizer = AutoModel.from_pretrained(bert).eval(), AutoTokenizer.from_pretrained(bert)
+    expected = []
+    for sentences in paragraphs:
+        parts = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in sentences]
+        ids = [one for part in parts for one in part]
+        states = []
+        for start in range(0, len(ids), 32):
+            window = torch.tensor([[2, *ids[start : start + 32], 3]])
+            with torch.no_grad():
+                hidden = model(window, output_hidden_states=True).hidden_states
+            states.append((hidden[1] + hidden[2])[0, 1:-1] / 2)
+        found = torch.cat(states)
+        expected += [part.mean(0).numpy() for part in found.split([len(part) for part in parts])]
+    np.testing.assert_allclose(means.vectors(), expected, atol=1e-5)
+
+
+def test_words_of_paragraphs(tmp_path):
+    """A batch has whole paragraphs. Sentences without a word of the vocabulary are left out, and lines without any."""
+    file = tmp_path / "corpus.txt"
+    file.write_text("the well. zzz! the stop\nzzz. yyy\nwell. the stop? stop\n")
+    words = CorpusWords.of(Corpus(file), B2sSettings(min_count=2, paragraphs=True, vocabulary=3))
+    assert words.names == [".", "stop", "the"]
+    assert list(words.texts()) == ["the well.", "the stop", "zzz.", "well.", "the stop?", "stop"]
+    assert words.groups.tolist() == [0, 2, 3, 6]
+
+
+def test_training_on_paragraphs(corpus, bert, tmp_path):
+    """Paragraphs of one sentence give other vectors than lines, because special tokens do not count."""
+    settings = dataclasses.replace(SMALL, paragraphs=True)
+    report = train_b2s(request_of(corpus, bert, tmp_path / "paragraphs", settings))
+    plain = train_b2s(request_of(corpus, bert, tmp_path / "lines"))
+    assert report["settings"]["paragraphs"] is True
+    assert report["texts"] == plain["texts"] == 60
+    one, other = (open_word_vectors(tmp_path / name / "vectors.bin") for name in ("paragraphs", "lines"))
+    assert one.words == other.words
+    assert np.abs(one.vectors - other.vectors).max() > 1e-3
+    config = dataclasses.replace(request_of(corpus, bert, tmp_path), settings=SMALL).config.replace(pooling="cls")
+    with pytest.raises(ConfigError, match="pooling is 'cls': expected one of mean"):
+        B2sRequest(corpus, config, tmp_path / "none", settings)
+
+
 class StopError(Exception):
     pass
 
 
+@pytest.mark.parametrize("paragraphs", [False, True])
 @pytest.mark.parametrize("phase", ["encode the corpus", "train"])
-def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, monkeypatch, phase):
+def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, monkeypatch, phase, paragraphs):
     class Stopping:
         def __init__(self):
             self.notes = []
@@ -142,9 +198,10 @@ def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, mon
             self.notes.append(text)
 
     monkeypatch.setattr(b2s, "_TEXTS_PER_BLOCK", 8)
-    train_b2s(request_of(corpus, bert, tmp_path / "straight"))
+    settings = dataclasses.replace(SMALL, paragraphs=paragraphs)
+    train_b2s(request_of(corpus, bert, tmp_path / "straight", settings))
     progress = Stopping()
-    broken = request_of(corpus, bert, tmp_path / "broken", checkpoint_seconds=0)
+    broken = request_of(corpus, bert, tmp_path / "broken", settings, checkpoint_seconds=0)
     with pytest.raises(StopError):
         train_b2s(broken, progress)
     with pytest.raises(ConfigError, match="contains a training with different 'settings'"):

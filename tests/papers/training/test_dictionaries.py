@@ -39,6 +39,17 @@ def test_jsonl_with_one_definition_or_several(tmp_path):
     assert as_dict(file) == {"a": ("b",), "c": ("d", "e")}
 
 
+def test_oxford_as_published(tmp_path):
+    rows = {"train": "wing%oxford.0\tpos\toxford\ta limb\t[]\t[]\nwing%oxford.1\tpos\toxford\ta part\t[]\t[]\n"}
+    rows |= {"valid": "take off%oxford.0\tpos\toxford\tto leave , by air\t[]\t[]\n", "test": ""}
+    for name, text in rows.items():
+        written(tmp_path / f"{name}.txt", text)
+    assert as_dict(tmp_path) == {"wing": ("a limb", "a part"), "take off": ("to leave , by air",)}
+    written(tmp_path / "test.txt", "wing\ta limb\n")
+    with pytest.raises(DictionaryError, match=r"test.txt, line 1: got 'wing\\ta limb': expected entry%number"):
+        as_dict(tmp_path)
+
+
 def test_several_dictionaries_are_merged(tmp_path, tsv):
     other = written(tmp_path / "other.tsv", "cat\tan  animal\ncat\ta whip\ndog\tan animal\n")
     assert as_dict(tsv, other) == {
@@ -91,7 +102,7 @@ def test_missing_dictionaries_are_errors(tmp_path):
         read_dictionaries([])
     with pytest.raises(DictionaryError, match="does not exist"):
         read_dictionaries([tmp_path / "absent.tsv"])
-    with pytest.raises(DictionaryError, match=r"expected WordNet's data\.noun, or Markdown files"):
+    with pytest.raises(DictionaryError, match=r"expected WordNet's data\.noun, Oxford's train\.txt, or Mark"):
         read_dictionaries([tmp_path])
     with pytest.raises(DictionaryError, match="no entry"):
         Dictionary((), ())
