@@ -119,7 +119,7 @@ _POSITIONS = (
 )
 _UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
 """Errors of reading a value that is not JSON or has the wrong type."""
-_SEARCHED = 200
+SEARCHED = 200
 """Number of chunks that are searched by one of their words."""
 _WORD = re.compile(r'(?<!\S)(?=\S*[^\W_]{2})[^\s"\x00-\x1f]{2,40}(?!\S)')
 _FOUND = "SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? AND rowid = ?"
@@ -193,7 +193,7 @@ def _check_types(connection: sqlite3.Connection) -> Iterator[Problem]:
 def check_some_words(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Search the full-text index for one word of each of some chunks, which only reads."""
     low, high = connection.execute("SELECT coalesce(min(key), 0), coalesce(max(key), 0) FROM chunks").fetchone()
-    step = max(1, (high - low) // _SEARCHED)
+    step = max(1, (high - low) // SEARCHED)
     nearest = "SELECT key, terms(coalesce(searched, text)) FROM chunks WHERE key >= ? ORDER BY key LIMIT 1"
     missing = 0
     try:

@@ -341,10 +341,11 @@ class _Verification:
         report, unchecked = self._report, "the full-text index was not checked"
         if not self._locked:
             report.problems += integrity.check_some_words(connection)
-            report.notes.append(
-                "the full-text index was searched for some of the chunks only: 'ragembed doctor --integrity' checks "
-                "all of it"
-            )
+            if catalog.count(connection, "chunks") > integrity.SEARCHED:
+                report.notes.append(
+                    "the full-text index was searched for some of the chunks only: 'ragembed doctor --integrity' "
+                    "checks all of it"
+                )
         elif not os.access(self._store, os.W_OK):
             report.notes.append(f"{unchecked}: the folder is not writable")
         else:

@@ -21,7 +21,7 @@ from ragembed.cli import main
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.token_tables import RandomTable
-from ragembed.indexes import IndexingOptions, Store, diagnose, verification
+from ragembed.indexes import IndexingOptions, Store, diagnose, integrity, verification
 from ragembed.indexes.doctor import diagnosis as diagnosing
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES, Commands
@@ -503,6 +503,7 @@ def test_remote_files_are_not_fetched(healthy):
 
 def test_large_store_is_checked_in_part(healthy, monkeypatch):
     monkeypatch.setattr(verification, "MOST_COMPARED", 10)
+    monkeypatch.setattr(integrity, "SEARCHED", 20)
     for sample in ("PASSAGES", "COMPARED", "FILES_READ"):
         monkeypatch.setattr(text_checks, sample, 20)
     diagnosis = diagnose()
