@@ -60,7 +60,7 @@ def describe_choice(device: str, gpus: Sequence[int]) -> str:
 
 
 class GpuIndex:
-    """A copy of an index on GPUs. Only one thread at a time searches on GPUs."""
+    """A copy of an index on GPUs, with the ids ``rows`` if it knows positions only. One thread at a time searches."""
 
     def __init__(self, index: Any, rows: Rows | None, gpus: Sequence[int]) -> None:
         self._index = index

@@ -40,6 +40,7 @@ MOST_TIES = 1000
 _PHRASES_KEPT = 1 << 14
 _HASH_BYTES = 64 << 20  # Room for the terms of one call, so that FTS5 has nothing to merge.
 
+_SCORES = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
 _SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (title, headings, text, content = '', tokenize = "{tokenizer}");
 INSERT INTO texts (texts, rank) VALUES ('hashsize', {hash_bytes});
@@ -91,7 +92,7 @@ def search(
     if limit == 0:
         return _arrays([])
     rows = connection.execute(
-        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
+        f"{_SCORES} ORDER BY rank, rowid LIMIT ?",
         (expression, limit + MOST_TIES if admits is None else -1),
     )
     best: list[tuple[int, float]] = []
@@ -106,9 +107,8 @@ def search(
 
 def _arrays(pairs: Sequence[tuple[int, float]]) -> tuple[Keys, Doubles]:
     """Return the keys and the scores of pairs, shapes ``(n,)``."""
-    return np.array([key for key, _ in pairs], dtype=np.int64), np.array(
-        [score for _, score in pairs], dtype=np.float64
-    )
+    keys, scores = zip(*pairs, strict=True) if pairs else ((), ())
+    return np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
 
 
 def phrases(expression: str) -> list[str]:
@@ -123,16 +123,14 @@ def shown(phrase: str) -> str:
 
 def all_scores(connection: sqlite3.Connection, expression: str) -> tuple[Keys, Doubles]:
     """Return the keys and BM25 scores of all chunks that match ``expression``, unordered."""
-    rows = connection.execute("SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,))
-    return _arrays(rows.fetchall())
+    return _arrays(connection.execute(_SCORES, (expression,)).fetchall())
 
 
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
     """Return the BM25 score of each chunk in ``keys`` that matches ``expression``; higher is better."""
     rows = connection.execute(
         # The plus disables the lookup of chunks one by one, in which bm25 counts the words of the store each time.
-        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
-        " AND +rowid IN (SELECT value FROM json_each(?))",
+        f"{_SCORES} AND +rowid IN (SELECT value FROM json_each(?))",  # noqa: S608  no values
         (expression, json.dumps(list(keys))),
     )
     return dict(rows.fetchall())

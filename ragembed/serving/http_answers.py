@@ -30,6 +30,7 @@ from ragembed.serving.stores import (
     UnknownNameError,
     answered,
     chunk_with_id,
+    conditions,
     in_document_order,
 )
 from ragembed.serving.tool_schemas import (
@@ -92,8 +93,7 @@ def _search(served: ServedStore | ServedTogether, store: Searched, arguments: di
     names = _facet_names(arguments.get("facets", ""))
 
     def best(k: int) -> list[Hit]:
-        settings: dict[str, Any] = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
-        return store.search(query, k, arguments["mode"], ranking=ranking, **settings)
+        return store.search(query, k, arguments["mode"], ranking=ranking, **conditions(arguments))
 
     hits = best(offset + arguments["k"])
     results = _results(served, hits[offset:], query, store.language, offset + 1)
@@ -114,10 +114,9 @@ def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: 
         arguments["q"],
         arguments["budget"],
         arguments["mode"],
-        where=arguments.get("where"),
-        min_relevance=arguments.get("min_relevance"),
         format=arguments["format"],
         name_file=lambda name: name,
+        **conditions(arguments),
     )
     return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
@@ -151,14 +150,8 @@ def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict
 
 def _explain(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     chunk_with_id(store, arguments["id"])
-    settings: dict[str, Any] = {
-        "where": arguments.get("where"),
-        "min_relevance": arguments.get("min_relevance"),
-        "ids": [arguments["id"]],
-    }
-    explanations = store.explain(
-        arguments["q"], arguments["k"], arguments["mode"], ranking=_ranking(arguments), **settings
-    )
+    settings = {"ranking": _ranking(arguments), "ids": [arguments["id"]], **conditions(arguments)}
+    explanations = store.explain(arguments["q"], arguments["k"], arguments["mode"], **settings)
     if not explanations:
         raise UnknownNameError(
             f"the chunk {arguments['id'][:60]!r} is not among the best {arguments['k']} results: pass a larger k, or "

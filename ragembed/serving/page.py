@@ -189,12 +189,11 @@ class _SearchPage:
         if hits and not view.id and not view.file:
             shown = replace(view, id=hits[0]["id"], part=hits[0].get("store", ""))
         # A bookmark may open a passage that has changed: the results stay.
-        for wanted, part in (
-            (view.file and view.q, partial(self._why_not, view)),
-            (shown.id, partial(self._preview, shown, hits, is_open=shown is view)),
-        ):
+        parts = [partial(self._why_not, view)] if view.file and view.q else []
+        parts += [partial(self._preview, shown, hits, is_open=shown is view)] if shown.id else []
+        for part in parts:
             try:
-                preview += part() if wanted else []
+                preview += part()
             except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
                 status, alert = _problem(error)
                 preview += alert

@@ -34,6 +34,7 @@ from ragembed.serving.stores import (
     ServedTogether,
     answered,
     chunk_with_id,
+    conditions,
     in_document_order,
     joined,
 )
@@ -140,10 +141,8 @@ class StoreTools:
 def _search(
     served: ServedStore | ServedTogether, store: Searchable, arguments: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    settings = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
-    hits = store.search(
-        arguments["query"], arguments["k"], arguments["mode"], ranking=RankingOptions(dedupe=True), **settings
-    )
+    settings = {"ranking": RankingOptions(dedupe=True), **conditions(arguments)}
+    hits = store.search(arguments["query"], arguments["k"], arguments["mode"], **settings)
     return _hits(served, arguments, arguments["query"], hits)
 
 
