@@ -8,17 +8,19 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, Phrase, of_language, tokenizer
 from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.types import Keys
-from ragembed.types import Bools, Doubles
+from ragembed.types import Bools, Doubles, Floats
 
 Admits: TypeAlias = "Callable[[Keys], Bools]"
 """Returns for each of the chunk keys, shape ``(n,)``, whether a search may return the chunk."""
+
+Scores = TypeVar("Scores", Doubles, Floats)
 
 Columns = tuple[str | None, str | None, str | None]
 """Title, headings and text of a chunk, in the form passed to the full-text index."""
@@ -83,17 +85,13 @@ def _phrases_of(pieces: Sequence[str], terms: Analyzer) -> list[Phrase]:
 
 
 def search(
-    connection: sqlite3.Connection,
-    expression: str,
-    limit: int,
-    admits: Admits | None = None,
+    connection: sqlite3.Connection, expression: str, limit: int, admits: Admits | None = None
 ) -> tuple[Keys, Doubles]:
     """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last."""
     if limit == 0:
         return _arrays([])
     rows = connection.execute(
-        f"{_SCORES} ORDER BY rank, rowid LIMIT ?",
-        (expression, limit + MOST_TIES if admits is None else -1),
+        f"{_SCORES} ORDER BY rank, rowid LIMIT ?", (expression, limit + MOST_TIES if admits is None else -1)
     )
     best: list[tuple[int, float]] = []
     while block := rows.fetchmany(_BLOCK):
@@ -144,8 +142,8 @@ def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
     return 1 + int(rows.fetchone()[0])
 
 
-def with_ties(keys: Keys, scores: Doubles, limit: int) -> tuple[Keys, Doubles]:
-    """Return the first ``limit`` keys and scores, which are sorted, and up to a thousand that tie with the last."""
+def with_ties(keys: Keys, scores: Scores, limit: int) -> tuple[Keys, Scores]:
+    """Return the first ``limit`` keys (or rows) with their sorted scores, and up to a thousand ties of the last."""
     if len(keys) > limit:
         stop = int(np.count_nonzero(scores[: limit + MOST_TIES] >= scores[limit - 1])) if limit else 0
         keys, scores = keys[:stop], scores[:stop]

@@ -543,12 +543,7 @@ def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str 
 
 
 def _in_hybrid(
-    snapshot: Snapshot,
-    own: Sequence[int],
-    k: int,
-    expression: str,
-    fusion: Fusion,
-    candidates: Candidates,
+    snapshot: Snapshot, own: Sequence[int], k: int, expression: str, fusion: Fusion, candidates: Candidates
 ) -> FileRank:
     scores = dict(zip(candidates.keys.tolist(), candidates.scores.tolist(), strict=True))
     ordered = sorted(scores.values(), reverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ragembed.extractors.external import VectorSource
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import publish, read_sha256, write_file
 from ragembed.indexes.storage import catalog, derived
-from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
+from ragembed.indexes.storage.derived import DerivedFile
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
@@ -76,11 +76,7 @@ def load_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries |
     return None
 
 
-def _only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PseudoQueries]]) -> PseudoQueries | None:
-    return files[0][1] if files else None
-
-
-QUERIES = DerivedFile(derived.QUERIES, read_queries, _only)
+QUERIES = DerivedFile(derived.QUERIES, read_queries, derived.only)
 
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"

@@ -17,7 +17,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
-from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, places_in, rows_in
+from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, k_best, places_in, rows_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.storage import catalog
@@ -284,8 +284,7 @@ def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: 
         block = chosen[start : start + step]
         scores = np.hstack([scores, inner_products(queries, vectors.at(block))])
         of_scores = np.hstack([of_scores, np.broadcast_to(rows[block], (len(queries), len(block)))])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores, of_scores = np.take_along_axis(scores, best, axis=1), np.take_along_axis(of_scores, best, axis=1)
+        scores, of_scores = k_best(scores, of_scores, k)
     return SegmentHits(scores, of_scores)
 
 

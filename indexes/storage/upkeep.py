@@ -69,7 +69,8 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
 
     This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
     """
-    return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
+    without_faiss = wanted.kind == AUTO and wanted.budget.open and not has_faiss()
+    return rows > 0 and _is_due(connection, wanted, rows) and not without_faiss
 
 
 def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
@@ -91,10 +92,6 @@ def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
     if wanted.kind == AUTO:
         return rows < LEAST_APPROXIMATE
     return wanted.kind == FLAT or too_few(wanted, rows)
-
-
-def _exact_without_faiss(wanted: IndexConfig) -> bool:
-    return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
 
 
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
@@ -440,10 +437,6 @@ class Upkeep:
         """Rewrite small or mostly unused segments if it is worthwhile; drops unused rows, even staged ones."""
         while groups := compaction.worth_rewriting(self._connection):
             self._merge(groups, SilentProgress())
-
-    def last_segment(self) -> int:
-        """Return the key of the newest segment, or 0 if there is none."""
-        return max((record.key for record in self._segments()), default=0)
 
     def merge_since(self, before: int, rows: int) -> None:
         """Join segments after ``before`` to up to ``rows`` rows, whatever the pace of commits; drop unused rows."""

@@ -129,10 +129,11 @@ class LazyStore(OwnStore):
         settings = self._settings()
         if settings is None:
             self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
-            store = _open(self.path, self._encoder)
+            store = Store.open(self.path, self._encoder)
         else:
             store = open_to_fit(self.path, settings)
         try:
+            self._require_encoder(store)
             self._require_index(store)
             self._require_language(store)
             if settings is not None:
@@ -221,6 +222,14 @@ class LazyStore(OwnStore):
         with self._write_lock:
             yield WAIT_SECONDS
 
+    def _require_encoder(self, store: Store) -> None:
+        made_by, given = store.embedder, self._encoder
+        if given is not None and given.fingerprint != made_by.fingerprint:
+            raise IncompatibleStoreError(
+                f"the vectors of {self.path} were made by {_name(made_by)}, but {_name(given)} was given: leave out "
+                "the embedding to use the one saved in the store, or choose another path"
+            )
+
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
         config = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget)
@@ -297,22 +306,6 @@ def _own_embedder(store: Store) -> Embedder:
 
 def _encoder_of(embedding: Embeddings) -> VectorEncoder:
     return embedding.embedder if isinstance(embedding, RagEmbeddings) else ExternalEncoder(embedding)
-
-
-def _open(path: Path, encoder: VectorEncoder | None) -> Store:
-    """Open the store at ``path``; raise :class:`IncompatibleStoreError` if its vectors are from another encoder."""
-    store = Store.open(path, encoder)
-    try:
-        made_by = store.embedder
-        if encoder is not None and encoder.fingerprint != made_by.fingerprint:
-            raise IncompatibleStoreError(
-                f"the vectors of {path} were made by {_name(made_by)}, but {_name(encoder)} was given: leave out the "
-                "embedding to use the one saved in the store, or choose another path"
-            )
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def _described(wanted: IndexConfig) -> str:

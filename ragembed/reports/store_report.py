@@ -15,7 +15,7 @@ from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, I
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
-from ragembed.printable import readable_bytes
+from ragembed.printable import counted, readable_bytes
 from ragembed.progress import Progress, SilentProgress
 from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord
 from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened, static_file
@@ -116,7 +116,7 @@ def _findings(data: ReportData) -> Element:
         main = data.kinds[0]
         share = f", {main.chunks / count:.0%} of them in {main.name} files" if count and len(data.kinds) > 1 else ""
         sentences.append(
-            (f"The store holds {_counted(count, 'chunk')} of {_counted(status['files'], 'file')}{share}.", None)
+            (f"The store holds {counted(count, 'chunk')} of {counted(status['files'], 'file')}{share}.", None)
         )
     sizes = [
         sum(cluster.size for cluster in data.clusters if cluster.group == number) for number in range(len(data.groups))
@@ -128,14 +128,14 @@ def _findings(data: ReportData) -> Element:
         sentences.append((f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others.", None))
     if skipped := sum(files for _, files, _ in data.skipped):
         sentences.append(
-            (f"{_counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below.", None)
+            (f"{counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below.", None)
         )
     if data.weak:
         sentences.append(
-            (f"{data.weak:,} of {_counted(data.asked, 'query')} found only weak matches: see “Queries”.", None)
+            (f"{data.weak:,} of {counted(data.asked, 'query')} found only weak matches: see “Queries”.", None)
         )
     elif data.asked and any(query.relevance is not None for query in data.queries):
-        sentences.append((f"Each of {_counted(data.asked, 'query')} found a likely match.", None))
+        sentences.append((f"Each of {counted(data.asked, 'query')} found a likely match.", None))
     work = len(sentences)
     if status["unfinished"]:
         sentences.append(("The last indexing run was interrupted.", "ragembed index"))
@@ -152,11 +152,6 @@ def _findings(data: ReportData) -> Element:
         sentences.append(("Nothing to do: the fit is up to date, and the last run is complete.", None))
     rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in sentences)
     return element("ul", *rows, id="findings-of-store")
-
-
-def _counted(number: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _skipped(data: ReportData) -> Iterator[Child]:

@@ -19,7 +19,7 @@ from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, VectorEncoder
+from ragembed.indexes.types import Hit
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.progress import check
 from ragembed.serving.pushed_documents import get_document
@@ -337,7 +337,9 @@ def model(stores: Mapping[str, ServedStore], name: str) -> dict[str, Any]:
 def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vectors of texts; raise :class:`ragembed.errors.RagembedError` for a request that is not valid."""
     request = _parsed(stores, body)
-    vectors = _encoded(request.store.open().embedder, request)
+    embedder = request.store.open().embedder
+    encode = embedder.encode_queries if request.side == "query" else embedder.encode_documents
+    vectors = encode(list(request.texts))
     if request.dimensions not in (None, vectors.shape[1]):
         raise ConfigError(
             f"dimensions is {request.dimensions}: the vectors of {request.store.name} have {vectors.shape[1]}"
@@ -353,13 +355,6 @@ def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> di
     tokens = sum(map(estimated_tokens, request.texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": request.model, "data": data, "usage": usage}
-
-
-def _encoded(embedder: VectorEncoder, request: _EmbeddingRequest) -> Floats:
-    texts = list(request.texts)
-    if request.side == "query":
-        return embedder.encode_queries(texts)
-    return embedder.encode_documents(texts)
 
 
 def _as_base64(vector: Floats) -> str:

@@ -45,11 +45,7 @@ _LONGEST_TEXT = 8_000
 _WORDS, _VALUES = 8, 6
 _SAMPLE, _EXAMPLES = 300, 3
 _MODE_NAMES = {"hybrid": "Meaning and words", "dense": "Meaning", "lexical": "Words"}
-_PART_TITLES = {
-    "dense": "meaning",
-    "lexical": "words",
-    "shared": "words shared with the best results",
-}
+_PART_TITLES = {"dense": "meaning", "lexical": "words", "shared": "words shared with the best results"}
 _QUESTION = re.compile(r"(how|what|why|when|which|where|who|can|does|is)\b.*|.*\?", re.IGNORECASE)
 _TOPIC = re.compile(r"[A-Z][\w'’-]*( [\w'’,-]+){0,7}\??")
 """A heading that can be a query: one to eight words."""

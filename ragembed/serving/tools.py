@@ -357,11 +357,8 @@ def _page(
 def _size(text: str, value: Mapping[str, Any], structured: bool) -> int:
     """Return the tokens of a part of an answer, in the larger of its two forms if both are sent."""
     size = estimated_tokens(text) + 1
-    return max(size, _json_tokens(value)) if structured else size
-
-
-def _json_tokens(value: object) -> int:
-    return estimated_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    as_json = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return max(size, estimated_tokens(as_json)) if structured else size
 
 
 def _digest(arguments: Mapping[str, Any]) -> str:
