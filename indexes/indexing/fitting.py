@@ -24,7 +24,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
 from ragembed.corpus import PseudoQueries, Reservoir, blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, RankError
+from ragembed.errors import RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
@@ -243,10 +243,7 @@ def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:
 def _encoded(writer: StoreWriter, embedder: Embedder, progress: Progress) -> Iterator[tuple[list[int], Halves]]:
     for batch in blocks(writer.texts_of_rows(), BATCH):
         vectors = embedder.raw_documents([text for _, text in batch], progress.advance)
-        try:
-            yield [row for row, _ in batch], to_raw(vectors)
-        except ValueError as error:
-            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
+        yield [row for row, _ in batch], to_raw(vectors)
 
 
 # What a store says about its fit

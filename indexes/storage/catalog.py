@@ -360,16 +360,13 @@ def count(connection: sqlite3.Connection, table: str) -> int:
     if table not in ("chunks", "sources", "segments", "tombstones", "skipped", "vectors"):
         raise ValueError(f"unknown table {table!r}")
     what = "count(segment)" if table == "vectors" else "count(*)"
-    total: int = connection.execute(f"SELECT {what} FROM {table}").fetchone()[0]  # noqa: S608  checked above
-    return total
+    return int(connection.execute(f"SELECT {what} FROM {table}").fetchone()[0])  # noqa: S608  checked above
 
 
 def count_waiting(connection: sqlite3.Connection) -> int:
     """Return the number of chunks whose text waits for its vector."""
-    total: int = connection.execute(
-        "SELECT count(*) FROM vectors v JOIN chunks c ON c.row = v.row WHERE v.segment IS NULL"
-    ).fetchone()[0]
-    return total
+    waiting = "SELECT count(*) FROM vectors v JOIN chunks c ON c.row = v.row WHERE v.segment IS NULL"
+    return int(connection.execute(waiting).fetchone()[0])
 
 
 def waiting_texts(connection: sqlite3.Connection, limit: int = -1) -> dict[bytes, str]:

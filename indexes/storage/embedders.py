@@ -107,6 +107,13 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
     }
 
 
+def named_embedder(embedder: VectorEncoder | Mapping[str, Any]) -> str:
+    """Return the model of an embedder, or of its database record, and the beginning of its fingerprint."""
+    if isinstance(embedder, Mapping):
+        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
+    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"
+
+
 def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the database record of the current embedder, with the settings that an own one has."""
     record = catalog.embedder(connection)

@@ -22,7 +22,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.derived import OpenDerived
-from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.embedders import load_embedder, named_embedder
 from ragembed.indexes.storage.hubness import HUBNESS, Hubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.posting_files import POSTINGS
@@ -355,10 +355,10 @@ class StoreView:
                     return embedder
             mismatch = given is not None and given.raw_fingerprint != record["raw_fingerprint"]
             if record["kind"] != "ragembed" or mismatch:
-                shown = "no embedder was given" if given is None else f"{_named(given)} was given"
+                shown = "no embedder was given" if given is None else f"{named_embedder(given)} was given"
                 raise IncompatibleStoreError(
-                    f"the vectors of {reader.path} were made by {_named(record)}, but {shown}: open the store with the "
-                    "embedder that it was made with, or search it with mode='lexical'"
+                    f"the vectors of {reader.path} were made by {named_embedder(record)}, but {shown}: open the "
+                    "store with the embedder that it was made with, or search it with mode='lexical'"
                 )
             reader.loaded = load_embedder(reader.path, record, reader.device, source)
             return reader.loaded
@@ -507,10 +507,3 @@ class StoreReader:
                     self._segments[record.files.folder] = Segment(self.path, record.files, self._threads, self._gpus)
             self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
             return {record.key: self._segments[record.files.folder] for record in records}
-
-
-def _named(embedder: VectorEncoder | Mapping[str, Any]) -> str:
-    """Return the model of an embedder, or of its database record, and the beginning of its fingerprint."""
-    if isinstance(embedder, Mapping):
-        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
-    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"

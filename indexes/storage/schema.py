@@ -265,14 +265,11 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
         register(connection)
         if mode == _WRITABLE:
             analyzer.of_language(language)
-    except sqlite3.OperationalError:
+    except BaseException as error:
         connection.close()
-        raise
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # The message may quote a name that is not UTF-8.
-        connection.close()
-        raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
-    except BaseException:
-        connection.close()
+        unreadable = isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)  # as a name that is not UTF-8
+        if unreadable and not isinstance(error, sqlite3.OperationalError):
+            raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
         raise
     return connection
 

@@ -43,7 +43,7 @@ from ragembed.indexes.faiss_index.records import (
 )
 from ragembed.indexes.faiss_index.vectors import Vectors
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.embedders import QUERIES, save_embedder, save_queries
+from ragembed.indexes.storage.embedders import QUERIES, named_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.reader import SegmentSearch, select
@@ -134,13 +134,12 @@ def pick_index(
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
     """Return whether the index must be measured again: an approximate segment is new, or a tenth of the rows is."""
-    approximate = _approximate_folders(connection)
+    files = [record.files for record in catalog.segments(connection)]
+    approximate = {segment.folder for segment in files if IndexSpec(segment.kind).family != "exhaustive"}
     check = catalog.index_check(connection)
-    if check is None:
+    if check is None or not approximate:
         return bool(approximate)
-    return bool(approximate) and (
-        not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
-    )
+    return not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
 
 
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
@@ -166,16 +165,14 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
 
     truth = choose.exact(_live_parts(connection, segments, embedder), queries)
     recall = choose.recall(search, truth)
-    latency = choose.latency_ms(_bare_search(connection, segments, embedder), queries)
+    latency = choose.latency_ms(_bare_search(connection, segments, embedder, effort), queries)
     return IndexEvaluation(Measurement(recall, latency, size), _today(), rows, folders)
 
 
 def _bare_search(
-    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder, effort: int | None
 ) -> choose.Search:
     """Return a search of the indexes alone, timed in the same way as when an index is chosen."""
-    choice = catalog.index_choice(connection)
-    effort = None if choice is None else choice.effort
     indexes = [
         RefinedIndex(
             segment.index(),
@@ -221,12 +218,6 @@ def warn(notes: Iterable[str]) -> None:
     """Warn with :class:`ragembed.errors.IndexWarning` for each message."""
     for note in notes:
         warnings.warn(note, IndexWarning, stacklevel=3)
-
-
-def _approximate_folders(connection: sqlite3.Connection) -> set[str]:
-    records = catalog.segments(connection)
-    specs = ((record.files.folder, IndexSpec(record.files.kind)) for record in records)
-    return {folder for folder, spec in specs if spec.family != "exhaustive"}
 
 
 def _live_parts(
@@ -301,9 +292,8 @@ class Upkeep:
         stored = catalog.embedder(self._connection)
         if stored["fingerprint"] != embedder.fingerprint:
             raise IncompatibleStoreError(
-                f"the store {store} was made with the embedder {stored['model']} ({stored['fingerprint'][:12]}), "
-                f"not with {embedder.describe()['model']} ({embedder.fingerprint[:12]}): open it without an embedder, "
-                "or create another store"
+                f"the store {store} was made with the embedder {named_embedder(stored)}, not with "
+                f"{named_embedder(embedder)}: open it without an embedder, or create another store"
             )
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))

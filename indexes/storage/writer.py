@@ -167,10 +167,7 @@ class StoreWriter(Upkeep):
 
         A text that waits for its vector has a row, which chunks use; another gets a new row, which is unused.
         """
-        try:
-            raw = to_raw(vectors)
-        except ValueError as error:
-            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
+        raw = to_raw(vectors)
         self._require_dimension(vectors)
         if catalog.meta(self._connection, "dim") is None:
             shape = self._embedder.postprocess_documents(vectors[:1]).shape

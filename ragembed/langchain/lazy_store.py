@@ -21,6 +21,7 @@ from ragembed.indexes.faiss_index.records import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
+from ragembed.indexes.storage.embedders import named_embedder
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
@@ -226,8 +227,8 @@ class LazyStore(OwnStore):
         made_by, given = store.embedder, self._encoder
         if given is not None and given.fingerprint != made_by.fingerprint:
             raise IncompatibleStoreError(
-                f"the vectors of {self.path} were made by {_name(made_by)}, but {_name(given)} was given: leave out "
-                "the embedding to use the one saved in the store, or choose another path"
+                f"the vectors of {self.path} were made by {named_embedder(made_by)}, but {named_embedder(given)} was "
+                "given: leave out the embedding to use the one saved in the store, or choose another path"
             )
 
     def _require_index(self, store: Store) -> None:
@@ -311,7 +312,3 @@ def _encoder_of(embedding: Embeddings) -> VectorEncoder:
 def _described(wanted: IndexConfig) -> str:
     limits = ", ".join(f"{name}={value}" for name, value in asdict(wanted.budget).items() if value is not None)
     return f"the index {wanted.kind!r}" + (f" with {limits}" if limits else "")
-
-
-def _name(encoder: VectorEncoder) -> str:
-    return f"{encoder.describe()['model']} ({encoder.fingerprint[:12]})"
