@@ -17,7 +17,7 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.search.searchable import Answer, Searchable, retried
+from ragembed.indexes.search.searchable import TRIES, Answer, Searchable, retried
 from ragembed.indexes.search.snapshot import require_mergeable
 from ragembed.indexes.storage.lock import is_being_written
 from ragembed.indexes.storage.reader import StoreView
@@ -146,7 +146,11 @@ class Collection(Searchable):
 
     def _attempt(self, names: Sequence[str], answer: Callable[[], Answer], problems: dict[str, str]) -> Answer:
         """Return ``answer`` of snapshots of the stores ``names``; note in ``problems`` those that do not open."""
-        return self._tried(lambda: self._opened(names, problems), answer)
+        for _ in range(TRIES - 1):
+            with suppress(FileNotFoundError), self.holding(self._opened(names, problems)):
+                return answer()
+        with self.holding(self._opened(names, problems)):
+            return answer()
 
     @contextmanager
     def _opened(self, names: Sequence[str], problems: dict[str, str]) -> Iterator[list[StoreView]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from typing_extensions import Self
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Parameters = ParamSpec("Parameters")
 _Any = TypeVar("_Any", bound="Searchable")
-Views: TypeAlias = "Callable[[], AbstractContextManager[Sequence[StoreView]]]"
 
 _MOST_KEPT = 16
 """Number of combinations of stores whose search states are kept."""
-_TRIES = 5
+TRIES = 5
 """Number of snapshots that are tried if a writer removes files of them."""
 
 
@@ -62,7 +61,9 @@ class Searchable(ABC):
     replaces the default settings of hybrid search.
     """
 
-    def __init__(self, views: Views, fusion: Fusion | None = None) -> None:
+    def __init__(
+        self, views: Callable[[], AbstractContextManager[Sequence[StoreView]]], fusion: Fusion | None = None
+    ) -> None:
         self._views = views
         self._chosen_fusion = fusion
         self._states: SearchStates = {}
@@ -109,20 +110,17 @@ class Searchable(ABC):
         """
         if getattr(self._held, "snapshot", None) is not None:
             return answer()
+        for _ in range(TRIES - 1):
+            # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
+            with suppress(FileNotFoundError), self.holding(self._views()):
+                return answer()
         try:
-            return self._tried(self._views, answer)
+            with self.holding(self._views()):
+                return answer()
         except FileNotFoundError as error:
             raise StoreDamagedError(
                 f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed doctor --repair'"
             ) from error
-
-    def _tried(self, views: Views, answer: Callable[[], Answer]) -> Answer:
-        """Return ``answer()`` for a snapshot, or a newer one if a writer merged segments before a file was opened."""
-        for _ in range(_TRIES - 1):
-            with suppress(FileNotFoundError), self.holding(views()):
-                return answer()
-        with self.holding(views()):
-            return answer()
 
     def search(
         self,

@@ -110,13 +110,14 @@ def _overview(data: ReportData) -> Element:
 
 def _findings(data: ReportData) -> Element:
     """Return what the store holds and what to do, in sentences; those about work to do have its command."""
-    work = [(text, (" ", element("code", command))) for text, command in _work(data)]
-    done = "Nothing to do: the fit is up to date, and the last run is complete."
-    rows = [*((text, ()) for text in _contents(data)), *(work or [(done, ())])]
-    return element("ul", *(element("li", text, *command) for text, command in rows), id="findings-of-store")
+    held = [element("li", text) for text in _contents(data)]
+    work = [element("li", text, " ", element("code", command)) for text, command in _work(data)]
+    done = element("li", "Nothing to do: the fit is up to date, and the last run is complete.")
+    return element("ul", *held, *(work or [done]), id="findings-of-store")
 
 
 def _contents(data: ReportData) -> Iterator[str]:
+    """Yield sentences about what the store holds."""
     status, count = data.status, len(data.points)
     if data.kinds:
         main = data.kinds[0]
