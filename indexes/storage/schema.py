@@ -267,7 +267,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
             analyzer.of_language(language)
     except BaseException as error:
         connection.close()
-        unreadable = isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)  # as a name that is not UTF-8
+        unreadable = isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)  # a message may quote any bytes
         if unreadable and not isinstance(error, sqlite3.OperationalError):
             raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
         raise

@@ -69,8 +69,9 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
 
     This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
     """
-    without_faiss = wanted.kind == AUTO and wanted.budget.open and not has_faiss()
-    return rows > 0 and _is_due(connection, wanted, rows) and not without_faiss
+    if not rows or not _is_due(connection, wanted, rows):
+        return False
+    return wanted.kind != AUTO or not wanted.budget.open or has_faiss()
 
 
 def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:

@@ -71,7 +71,7 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
         element("style", style),
     )
     nav = element("nav", *links, aria_label="Sections") if len(links) > 1 else None
-    inert = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no end of an element
+    inert = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # ends no element
     body = element(
         "body",
         element("header", element("h1", title), element("p", about), nav),
