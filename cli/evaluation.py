@@ -339,6 +339,7 @@ CSV = {"csv": "csv (one line per result)"}
 """The format that the evaluations have beside those of every command."""
 _EVERY_LAYER = "each"
 _TASK = "retrieval"
+_DIFFERENCE = ("difference", "low", "high", "p_value")
 
 
 def candidates(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
@@ -381,8 +382,7 @@ def _difference_to(first: Measured, later: Measured) -> dict[str, dict[str, floa
     from ragembed.evaluation.retrieval import paired_bootstrap
 
     tested = paired_bootstrap(later.by_query, first.by_query)
-    values = {"difference": tested.difference, "low": tested.low, "high": tested.high, "p_value": tested.p_value}
-    return {"difference_to_first": values}
+    return {"difference_to_first": {name: getattr(tested, name) for name in _DIFFERENCE}}
 
 
 def print_results(task: str, evaluated: Sequence[Result], output: str, html: Path | None = None) -> None:
@@ -533,7 +533,7 @@ def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict
         "a": system(a),
         "b": system(b),
         "differences": {
-            name: {field: getattr(tested, field) for field in ("difference", "low", "high", "p_value", "significant")}
+            name: {field: getattr(tested, field) for field in (*_DIFFERENCE, "significant")}
             for name, tested in differences.items()
         },
     }

@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from ragembed.cli.project import choose_store, stores_in
-from ragembed.config.fields import Setting, setting, settings_of
+from ragembed.config.fields import Setting, field_of, setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
 from ragembed.documents.places import RemotePath, absolute, is_url
 from ragembed.embedder import TRUST_VARIABLE
@@ -127,7 +127,7 @@ def setting_option(
 
     Without a value, it is None or empty; with ``filled``, it has the default of the field.
     """
-    [field] = [field for field in dataclasses.fields(kind) if field.name == name]
+    field = field_of(kind, name)
     about: Setting = field.metadata["setting"]
     required = field.default is ...
     several = several or field.default == () or (required and str(field.type).startswith("tuple"))

@@ -117,11 +117,10 @@ class Collection(Searchable):
         """
         if getattr(self._held, "snapshot", None) is not None:
             return answer()
-        problems: dict[str, str] = {}
         with self._lock:
             recent = {name: problem for name, (at, problem) in self._failed.items() if time.monotonic() < at}
         names = [name for name in self.paths if name not in recent] or list(self.paths)
-        problems |= {name: problem for name, problem in recent.items() if name not in names}
+        problems = {name: problem for name, problem in recent.items() if name not in names}
         try:
             return self._attempt(names, answer, problems)
         except _FAILURES:

@@ -602,11 +602,7 @@ class Store(Searchable):
             return len(catalog.selected_keys(snapshot.connection, list(ids), names, condition))
 
     def optimize(
-        self,
-        progress: Progress | bool | None = None,
-        wait_seconds: float = 0.0,
-        *,
-        index: IndexConfig | None = None,
+        self, progress: Progress | bool | None = None, wait_seconds: float = 0.0, *, index: IndexConfig | None = None
     ) -> None:
         """Merge small segments, drop unused vectors, and return free space to the disk.
 
@@ -690,12 +686,7 @@ class Store(Searchable):
         from ragembed.indexes.verification import verify_store
 
         return verify_store(
-            self.path,
-            self._given,
-            progress,
-            repair=repair,
-            trust_database=trust_database,
-            wait_seconds=wait_seconds,
+            self.path, self._given, progress, repair=repair, trust_database=trust_database, wait_seconds=wait_seconds
         )
 
     # Closing
@@ -763,9 +754,9 @@ class RunRecords:
         Wait for other writers as :meth:`ragembed.Store.add` does.
         """
         with self._store.writer(wait_seconds) as writer:
-            writer.note_run(self.namespace, keys, group_ids)
+            writer.write(run_records.note, self.namespace, keys, group_ids)
 
     def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
         """Delete the records of the chunks ``keys``; wait for a writer as :meth:`note` does."""
         with self._store.writer(wait_seconds) as writer:
-            writer.forget_run(self.namespace, keys)
+            writer.write(run_records.forget, self.namespace, keys)

@@ -74,7 +74,8 @@ def rank(
     if embedder is None and any(search.mode != "lexical" for search in searches):
         raise ConfigError("no embedder given for dense or hybrid search: pass an embedder, or use lexical search only")
     names = list(collection.documents)
-    records = [_record(row, *collection.parts(name)) for row, name in enumerate(names)]
+    parts = map(collection.parts, names)
+    records = [ChunkRecord(str(row), Chunk(text, title=title)) for row, (title, text) in enumerate(parts)]
     texts = [record.chunk.embedded_text for record in records]
     vectors = (
         np.ones((len(texts), 1), np.float32)
@@ -184,10 +185,6 @@ def _rankings(
                 best.setdefault(named(query, hit), hit.score)
             rankings[query] = list(best.items())
     return rankings
-
-
-def _record(row: int, title: str | None, text: str) -> ChunkRecord:
-    return ChunkRecord(str(row), Chunk(text, title=title))
 
 
 def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats:

@@ -134,6 +134,14 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
         file.write(data)
 
 
+def is_own(status: os.stat_result) -> bool:
+    """Return whether a file with this status belongs to the user: of the process, or, for root, of sudo."""
+    if not hasattr(os, "geteuid"):
+        return True
+    user = os.geteuid()
+    return status.st_uid == user or (user == 0 and str(status.st_uid) == os.environ.get("SUDO_UID"))
+
+
 def user_folder() -> Path:
     """Return ``$XDG_CONFIG_HOME/ragembed`` or ``~/.config/ragembed``, the user's settings; it may not exist yet."""
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  Path.home() raises if there is none

@@ -30,7 +30,8 @@ def printable_json(text: str) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def readable_bytes(size: float) -> str:

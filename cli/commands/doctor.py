@@ -22,7 +22,7 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import counted, say, say_choice, shown_path, warnings_as_notes
 from ragembed.cli.requests import index_config
-from ragembed.cli.searched import StoreReport, each_in_option, report_stores
+from ragembed.cli.searched import StoreReport, each_in_option, report_stores, say_notes
 from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.indexes import Diagnosis, Finding, Store, diagnose
 from ragembed.indexes.doctor.diagnosis import CHECKS
@@ -164,8 +164,7 @@ def _print_report(report: Report, compaction: Mapping[str, Any] | None, *, repai
         say(f"rebuilt {problem.file}, because {problem.message}")
     for problem in report.problems:
         say(f"{problem.file}: {problem.message}")
-    for note in report.notes:
-        say(f"note: {note}", err=True)
+    say_notes(report.notes)
     read = f"{counted(report.files, 'file')} ({readable_bytes(report.bytes)})"
     if report.problems:
         can_repair = not repair and not report.parts() <= _LASTING
@@ -192,8 +191,7 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Path, *, quiet: bool) -> None:
         say(f"not run: {skipped.check}: {skipped.reason}")
     if quiet:
         return
-    for note in diagnosis.notes:
-        say(f"note: {note}", err=True)
+    say_notes(diagnosis.notes)
     checks = len(CHECKS) + 1
     say(
         f"{counted(len(diagnosis.findings), 'finding')} in {shown_path(store)}; "

@@ -32,14 +32,7 @@ from ragembed.cli.evaluation import (
     read_with_ids,
     results,
 )
-from ragembed.cli.options import (
-    EXISTING_PATH,
-    LocalPath,
-    embedding_options,
-    format_option,
-    shared,
-    takes,
-)
+from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, shared, takes
 from ragembed.cli.output import print_record, shown_path
 from ragembed.cli.project import choose_store, stores_in
 from ragembed.cli.requests import NamedConfig

@@ -13,12 +13,7 @@ from ragembed.cli.options import format_option
 from ragembed.cli.output import print_records, say, shown_path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation.table import aligned
-from ragembed.inventory import (
-    RECOMMENDED,
-    LocalModel,
-    describe_model,
-    local_models,
-)
+from ragembed.inventory import RECOMMENDED, LocalModel, describe_model, local_models
 from ragembed.models.files import install_default
 from ragembed.printable import readable_bytes
 

@@ -58,7 +58,7 @@ def print_fit(fitted: Embedder, output: str) -> None:
     }
     if not print_record(about, output):
         counts = about["fitted_on"]
-        queries = f"{counts['pseudo_queries']:,} pseudo-{'query' if counts['pseudo_queries'] == 1 else 'queries'}"
+        queries = counted(counts["pseudo_queries"], "pseudo-query")
         fit = f"fitted on {counted(counts['documents'], 'chunk')} and {queries}"
         say(
             f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, "

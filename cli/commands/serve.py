@@ -39,9 +39,7 @@ class _ServeOptions:
         default=f"${TOKEN_VARIABLE}, else no token",
     )
     names: tuple[str, ...] = setting(
-        (),
-        "Accept requests for this host name too, such as that of a reverse proxy.",
-        *("--allow-host", "NAME"),
+        (), "Accept requests for this host name too, such as that of a reverse proxy.", *("--allow-host", "NAME")
     )
     origins: tuple[str, ...] = setting(
         (),
@@ -97,7 +95,7 @@ def command(stores: tuple[str, ...], collections: str | None, options: _ServeOpt
         require(module, "ragembed serve")
     from ragembed.serving import http_app, http_sockets
     from ragembed.serving.http_requests import Limits
-    from ragembed.serving.http_security import AllowedHosts, origin_of
+    from ragembed.serving.http_security import LOOPBACK_NAMES, AllowedHosts, origin_of
 
     host, uds, names = options.host, options.uds, frozenset(map(str.lower, options.names))
     tokens = _tokens(options.token_file)
@@ -114,7 +112,7 @@ def command(stores: tuple[str, ...], collections: str | None, options: _ServeOpt
         else:
             listener = stack.enter_context(http_sockets.tcp_listener(host, options.port))
             address, port = http_sockets.address_of(listener)
-            hosts = AllowedHosts(port, http_app.own_addresses(address), names)
+            hosts = AllowedHosts(port, (*LOOPBACK_NAMES, address), names)
             url = f"http://{address}:{port}"
         editor = EDITOR if options.editor is None and is_local and not names else options.editor
         settings = http_app.ServerSettings(

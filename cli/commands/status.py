@@ -21,7 +21,7 @@ from ragembed.cli.project import (
     parameters,
     project,
 )
-from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
+from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores, say_notes
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import registry_file
 from ragembed.config.specs import PLAIN
@@ -214,8 +214,7 @@ def _drift_of(stores: Mapping[str, Path], collections: str = "") -> StoreReport:
     def show() -> None:
         for name, value in _drift_lines(report, advice):
             say(f"{name:<15}{value}")
-        for note in report.notes:
-            say(f"note: {note}", err=True)
+        say_notes(report.notes)
 
     return StoreReport(report.to_dict(), show, _EXIT[report.verdict])
 

@@ -228,10 +228,7 @@ class _DriftMeasurement:
         shift = None
         if config.fits_weights and self._vectors >= fitting.MIN_FIT and before is not None and after is not None:
             shift = weight_shift(ids, before, after, weights.share)
-        return {
-            "unseen": unseen_share(fitted, now, special),
-            "weight_shift": shift,
-        }
+        return {"unseen": unseen_share(fitted, now, special), "weight_shift": shift}
 
     def _searches(self, removed: int | None) -> dict[str, Any]:
         """Return the fields of the report about searches now and after a refit."""
@@ -260,10 +257,7 @@ class _DriftMeasurement:
             )
             for chain in (embedder.chain, refitted.chain, *parts)
         )
-        return {
-            "overlap": overlap(was, now),
-            "chance": min((overlap(part, now) for part in by_chance), default=1.0),
-        }
+        return {"overlap": overlap(was, now), "chance": min((overlap(part, now) for part in by_chance), default=1.0)}
 
     def _refitted(self, raw: Floats, stored: PseudoQueries | None) -> Embedder | None:
         """Return the embedder after a refit, or None with a note if a refit is not possible."""

@@ -80,7 +80,8 @@ def check_language(exam: Examination) -> Iterator[Finding]:
     main, count = languages.most_common(1)[0]
     other_endings = main != stemmed and main in STEMMED and count / total > 0.5
     language = main if other_endings else stemmed
-    foreign = [name for name in languages if not (embedder.is_remote or _is_read(embedder, name))]
+    foreign = [] if embedder.is_remote else [name for name in languages if name != ENGLISH]
+    foreign = [name for name in foreign if not reads_language(embedder.tokenizer, name)]
     foreign.sort(key=lambda name: (-languages[name], name))
     share = sum(languages[name] for name in foreign) / total
     if share > FOREIGN_ABOVE:
@@ -106,10 +107,6 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             count,
             count / total,
         )
-
-
-def _is_read(embedder: Embedder, language: str) -> bool:
-    return language == ENGLISH or reads_language(embedder.tokenizer, language)
 
 
 def _languages(exam: Examination) -> Counter[str]:

@@ -82,21 +82,19 @@ class _IndexParts:
 
     def _indexed(self, rows: int, dim: int, *, transformed: bool) -> tuple[Family, Codes]:
         kind = self._header(rows, dim)
-        if kind == _IDS:
-            inner = self._header(rows, dim)
-            if transformed:
-                _require(inner == _TRANSFORMED, f"its type is {inner!r}")
-                dim = self._transforms(dim)
-                inner = self._header(rows, dim)
-            family: Family = "graph" if inner in _GRAPHS else "exhaustive"
-            codes = self._graph(inner, rows, dim) if inner in _GRAPHS else self._exhaustive(inner, rows, dim)
-            ids = self._vector("<i8", rows)
-            _require(not rows or (int(ids[0]) >= 0 and (ids[1:] > ids[:-1]).all()), "its ids do not ascend")
-            return family, codes
+        has_ids = kind == _IDS
+        if has_ids:
+            kind = self._header(rows, dim)
         if transformed:
             _require(kind == _TRANSFORMED, f"its type is {kind!r}")
             dim = self._transforms(dim)
             kind = self._header(rows, dim)
+        if has_ids:
+            family: Family = "graph" if kind in _GRAPHS else "exhaustive"
+            codes = self._graph(kind, rows, dim) if kind in _GRAPHS else self._exhaustive(kind, rows, dim)
+            ids = self._vector("<i8", rows)
+            _require(not rows or (int(ids[0]) >= 0 and (ids[1:] > ids[:-1]).all()), "its ids do not ascend")
+            return family, codes
         _require(kind in _LISTS, f"its type is {kind!r}")
         return "lists", self._lists(kind, rows, dim)
 

@@ -52,15 +52,8 @@ def choose_gpus(device: str) -> tuple[int, ...]:
     return tuple(int(name.partition(":")[2]) for name in devices if name != "cpu")
 
 
-def describe_choice(device: str, gpus: Sequence[int]) -> str:
-    """Return as text where FAISS runs if :func:`choose_gpus` maps ``device`` to ``gpus``."""
-    if gpus:
-        return f"on {_named(gpus)}"
-    return "on the CPU" if device == "cpu" else "on the CPU, as FAISS sees no GPU"
-
-
 class GpuIndex:
-    """A copy of an index on GPUs. Only one thread at a time searches on GPUs."""
+    """A copy of an index on GPUs, with the ids ``rows`` if it knows positions only. One thread at a time searches."""
 
     def __init__(self, index: Any, rows: Rows | None, gpus: Sequence[int]) -> None:
         self._index = index
@@ -213,4 +206,5 @@ def building_gpus(device: str | None, embedder: VectorEncoder) -> tuple[Sequence
     if wanted.startswith("gpu") and not visible_gpus() and embeds_on_gpu:
         wanted = "auto"
     gpus = choose_gpus(wanted)
-    return gpus, describe_choice(wanted, gpus)
+    on_cpu = "on the CPU" if wanted == "cpu" else "on the CPU, as FAISS sees no GPU"
+    return gpus, f"on {_named(gpus)}" if gpus else on_cpu

@@ -26,6 +26,7 @@ from ragembed.indexes.faiss_index.vectors import (
     can_estimate,
     dot_products,
     inner_products,
+    k_best,
     places_in,
     ranges,
     rows_in,
@@ -491,9 +492,7 @@ class DividedIndex:
         k = min(k, self._size)
         answers = self._run(self._index.divided(queries, k, allowed, share, effort, self._parts))
         scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*answers, strict=True))
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        query = np.arange(len(queries))[:, None]
-        return scores[query, best], rows[query, best]
+        return k_best(scores, rows, k)
 
     def rounding(self, queries: Floats) -> Floats:
         """Return the rounding of the index; see :meth:`SegmentIndex.rounding`."""
@@ -546,9 +545,7 @@ class RefinedIndex:
         for start in range(0, len(queries), together):
             some = slice(start, start + together)
             scores[some] = self._scores(queries[some], rows[some])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : min(k, len(self._rows))]
-        query = np.arange(len(queries))[:, None]  # ten times as fast as take_along_axis for one query
-        return scores[query, best], rows[query, best]
+        return k_best(scores, rows, min(k, len(self._rows)))
 
     def _scores(self, queries: Floats, rows: Rows) -> Floats:
         """Return inner products, shape ``(n, m)``, of each query with the vectors of its ``rows``, shape ``(n, m)``."""

@@ -202,8 +202,5 @@ def _expression(pattern: str) -> re.Pattern[str]:
         for low, high in _RANGE.findall(match["members"]):
             if low > high:
                 raise ConfigError(f"the glob {pattern[:60]!r} has the range {low}-{high}: expected the lower end first")
-    return re.compile(fnmatch.translate(_CLASS.sub(_with_exclamation_mark, pattern)))
-
-
-def _with_exclamation_mark(match: re.Match[str]) -> str:
-    return f"[{'!' if match['negated'] else ''}{match['members']}]"
+    marked = _CLASS.sub(lambda match: f"[{'!' if match['negated'] else ''}{match['members']}]", pattern)
+    return re.compile(fnmatch.translate(marked))

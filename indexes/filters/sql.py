@@ -200,10 +200,7 @@ def _on_pages(node: Comparison | In) -> _Sql:
 
 def _either(present: str, absent: str, test: _Sql, stored: _Sql) -> _Sql:
     """Test the property if it is present, otherwise the metadata."""
-    return _Sql(
-        f"({present} AND {test.text} OR {absent} AND {stored.text})",
-        test.parameters + stored.parameters,
-    )
+    return _Sql(f"({present} AND {test.text} OR {absent} AND {stored.text})", test.parameters + stored.parameters)
 
 
 def _on_path(node: Leaf, column: str) -> _Sql:

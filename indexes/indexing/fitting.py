@@ -24,7 +24,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
 from ragembed.corpus import PseudoQueries, Reservoir, blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, RankError
+from ragembed.errors import RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
@@ -34,6 +34,7 @@ from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
 from ragembed.postprocess import Chain
+from ragembed.printable import counted
 from ragembed.progress import Progress
 from ragembed.types import Floats, Halves
 
@@ -118,7 +119,9 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
         if not vectors:
             return None, []
         steps = ", ".join(postprocess)
-        return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
+        return None, [
+            f"{steps} cannot be fitted on {counted(vectors, 'chunk')} yet: fitting needs {least:,} chunks or more"
+        ]
     try:
         return fit_together(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
     except RankError as error:
@@ -240,10 +243,7 @@ def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:
 def _encoded(writer: StoreWriter, embedder: Embedder, progress: Progress) -> Iterator[tuple[list[int], Halves]]:
     for batch in blocks(writer.texts_of_rows(), BATCH):
         vectors = embedder.raw_documents([text for _, text in batch], progress.advance)
-        try:
-            yield [row for row, _ in batch], to_raw(vectors)
-        except ValueError as error:
-            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
+        yield [row for row, _ in batch], to_raw(vectors)
 
 
 # What a store says about its fit
@@ -290,11 +290,7 @@ def warn_if_outgrown(store: Store) -> list[str]:
         return []
     fitted = store.embedder.describe()["fitted_on"]["texts"]
     warning = (
-        f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
+        f"token weights and static vectors were fitted on {counted(fitted, 'chunk')} and the store has grown to "
         f"{len(store):,}: to fit them again, delete {store.path} and index again"
     )
     return [warning]
-
-
-def _chunks(count: int) -> str:
-    return f"{count:,} chunk" if count == 1 else f"{count:,} chunks"

@@ -230,7 +230,11 @@ def require_same(stored: Embedder, requested: Embedder, config: EmbedderConfig, 
         irrelevant |= name == "seed" and not isinstance(config.extraction, RandomEmbeddings)
         if irrelevant or value == stored_value or _meaning(config, name) == _meaning(wanted, name):
             continue
-        if name == "model" and _same_files(stored, requested):
+        if (
+            name == "model"
+            and Path(requested.config.model).exists()
+            and requested.source_sha256 == stored.source_sha256
+        ):
             continue
         raise IncompatibleStoreError(mismatch(store, name, stored_value, value))
 
@@ -273,7 +277,3 @@ def _meaning(config: EmbedderConfig, name: str) -> object:
     if name in ("template", "query_template"):
         return Template.parse(config.template if config.query_template is None else getattr(config, name))
     return getattr(config, name)
-
-
-def _same_files(stored: Embedder, requested: Embedder) -> bool:
-    return Path(requested.config.model).exists() and requested.source_sha256 == stored.source_sha256

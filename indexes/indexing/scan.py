@@ -313,7 +313,7 @@ class Scanner:
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # the scan has already skipped binary files
         settings = self._container_settings if reader.contains_files else self._pipeline_settings
-        return _short_hash(f"{settings}:{reader.name}:{reader.version}")
+        return hashlib.sha256(f"{settings}:{reader.name}:{reader.version}".encode()).hexdigest()[:16]
 
     def read(self, candidates: Iterable[FileCandidate], result: Scan, spool: Spool) -> None:
         """Read files, append those that differ from the store to ``spool``, and record all of them in ``result``.
@@ -387,7 +387,3 @@ class _OpenFile:
     source: SourceRecord
     documents: Iterable[ParsedDocument]
     short_texts: Sequence[str] = ()
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -281,10 +281,6 @@ class HighestScores:
     def __init__(self) -> None:
         self._kept: PerGeneration[dict[bytes, int]] = PerGeneration()
 
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        self._kept.clear()
-
     def of(self, counts: TermCounts, expression: str) -> float:
         """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
         by_term = self._kept.of(counts.state, lambda _: {})

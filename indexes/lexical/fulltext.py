@@ -8,17 +8,19 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, Phrase, of_language, tokenizer
 from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.types import Keys
-from ragembed.types import Bools, Doubles
+from ragembed.types import Bools, Doubles, Floats
 
 Admits: TypeAlias = "Callable[[Keys], Bools]"
 """Returns for each of the chunk keys, shape ``(n,)``, whether a search may return the chunk."""
+
+Scores = TypeVar("Scores", Doubles, Floats)
 
 Columns = tuple[str | None, str | None, str | None]
 """Title, headings and text of a chunk, in the form passed to the full-text index."""
@@ -40,6 +42,7 @@ MOST_TIES = 1000
 _PHRASES_KEPT = 1 << 14
 _HASH_BYTES = 64 << 20  # Room for the terms of one call, so that FTS5 has nothing to merge.
 
+_SCORES = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
 _SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (title, headings, text, content = '', tokenize = "{tokenizer}");
 INSERT INTO texts (texts, rank) VALUES ('hashsize', {hash_bytes});
@@ -82,17 +85,13 @@ def _phrases_of(pieces: Sequence[str], terms: Analyzer) -> list[Phrase]:
 
 
 def search(
-    connection: sqlite3.Connection,
-    expression: str,
-    limit: int,
-    admits: Admits | None = None,
+    connection: sqlite3.Connection, expression: str, limit: int, admits: Admits | None = None
 ) -> tuple[Keys, Doubles]:
     """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last."""
     if limit == 0:
         return _arrays([])
     rows = connection.execute(
-        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
-        (expression, limit + MOST_TIES if admits is None else -1),
+        f"{_SCORES} ORDER BY rank, rowid LIMIT ?", (expression, limit + MOST_TIES if admits is None else -1)
     )
     best: list[tuple[int, float]] = []
     while block := rows.fetchmany(_BLOCK):
@@ -106,9 +105,8 @@ def search(
 
 def _arrays(pairs: Sequence[tuple[int, float]]) -> tuple[Keys, Doubles]:
     """Return the keys and the scores of pairs, shapes ``(n,)``."""
-    return np.array([key for key, _ in pairs], dtype=np.int64), np.array(
-        [score for _, score in pairs], dtype=np.float64
-    )
+    keys, scores = zip(*pairs, strict=True) if pairs else ((), ())
+    return np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
 
 
 def phrases(expression: str) -> list[str]:
@@ -123,16 +121,14 @@ def shown(phrase: str) -> str:
 
 def all_scores(connection: sqlite3.Connection, expression: str) -> tuple[Keys, Doubles]:
     """Return the keys and BM25 scores of all chunks that match ``expression``, unordered."""
-    rows = connection.execute("SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,))
-    return _arrays(rows.fetchall())
+    return _arrays(connection.execute(_SCORES, (expression,)).fetchall())
 
 
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
     """Return the BM25 score of each chunk in ``keys`` that matches ``expression``; higher is better."""
     rows = connection.execute(
         # The plus disables the lookup of chunks one by one, in which bm25 counts the words of the store each time.
-        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
-        " AND +rowid IN (SELECT value FROM json_each(?))",
+        f"{_SCORES} AND +rowid IN (SELECT value FROM json_each(?))",  # noqa: S608  no values
         (expression, json.dumps(list(keys))),
     )
     return dict(rows.fetchall())
@@ -146,8 +142,8 @@ def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
     return 1 + int(rows.fetchone()[0])
 
 
-def with_ties(keys: Keys, scores: Doubles, limit: int) -> tuple[Keys, Doubles]:
-    """Return the first ``limit`` keys and scores, which are sorted, and up to a thousand that tie with the last."""
+def with_ties(keys: Keys, scores: Scores, limit: int) -> tuple[Keys, Scores]:
+    """Return the first ``limit`` keys (or rows) with their sorted scores, and up to a thousand ties of the last."""
     if len(keys) > limit:
         stop = int(np.count_nonzero(scores[: limit + MOST_TIES] >= scores[limit - 1])) if limit else 0
         keys, scores = keys[:stop], scores[:stop]

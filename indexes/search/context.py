@@ -10,7 +10,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -199,7 +199,7 @@ class Context:
             "tokens": self.tokens,
             "tokenizer": self.tokenizer,
             "blocks": [block.to_dict() for block in self.blocks],
-            "left_out": [{"location": left.location, "tokens": left.tokens} for left in self.left_out],
+            "left_out": [asdict(left) for left in self.left_out],
         }
 
 
@@ -277,7 +277,7 @@ class _Json(Renderer):
             "query": query,
             "note": NOTE,
             "blocks": [block.to_dict() for block in blocks],
-            "left_out": [{"location": left.location, "tokens": left.tokens} for left in left_out],
+            "left_out": [asdict(left) for left in left_out],
         }
         return json.dumps(value, ensure_ascii=False) + "\n"
 

@@ -512,6 +512,11 @@ def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
     return [records[key] for key in keys]
 
 
+def _best_key(scores: Mapping[int, float]) -> int:
+    """Return the key of the best chunk, the smallest of equal ones."""
+    return max(scores, key=lambda key: (scores[key], -key))
+
+
 def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery) -> FileRank:
     keys, cosines = snapshot.all_cosines(query.vector.astype(np.float32))
     mine = np.flatnonzero(np.isin(keys, own))
@@ -531,34 +536,24 @@ def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str 
     mine = snapshot.scores_of(expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
-    key = max(mine, key=lambda chunk_key: (mine[chunk_key], -chunk_key))
+    key = _best_key(mine)
     [record] = _records(snapshot, [key])
     rank = snapshot.lexical_rank(expression, mine[key])
     return FileRank("lexical", rank, matching, mine[key], needed, record)
 
 
 def _in_hybrid(
-    snapshot: Snapshot,
-    own: Sequence[int],
-    k: int,
-    expression: str,
-    fusion: Fusion,
-    candidates: Candidates,
+    snapshot: Snapshot, own: Sequence[int], k: int, expression: str, fusion: Fusion, candidates: Candidates
 ) -> FileRank:
     scores = dict(zip(candidates.keys.tolist(), candidates.scores.tolist(), strict=True))
     ordered = sorted(scores.values(), reverse=True)
     needed = ordered[: max(k, 1)][-1] if ordered else None
     mine = {key: scores[key] for key in own if key in scores}
-    if mine:
-        key = max(mine, key=lambda chunk_key: (mine[chunk_key], -chunk_key))
-        rank: int | None = 1 + sum(score > mine[key] for score in ordered)
-        score: float | None = mine[key]
-    else:
-        would = _scores_on_scale(snapshot, own, expression, fusion, candidates)
-        key = max(own, key=lambda chunk_key: (would.get(chunk_key, 0.0), -chunk_key))
-        rank, score = None, would.get(key)
+    known = mine or _scores_on_scale(snapshot, own, expression, fusion, candidates)
+    key = _best_key(known or dict.fromkeys(own, 0.0))
+    rank = 1 + sum(score > mine[key] for score in ordered) if mine else None
     [record] = _records(snapshot, [key])
-    return FileRank("hybrid", rank, len(ordered), score, needed, record)
+    return FileRank("hybrid", rank, len(ordered), known.get(key), needed, record)
 
 
 def _scores_on_scale(

@@ -192,12 +192,7 @@ class LexicalMatches:
 
     @classmethod
     def of(
-        cls,
-        snapshot: Snapshot,
-        expression: str,
-        depth: int,
-        selection: Selected,
-        vectors: ChunkVectors | None = None,
+        cls, snapshot: Snapshot, expression: str, depth: int, selection: Selected, vectors: ChunkVectors | None = None
     ) -> LexicalMatches:
         """Search for the best ``depth`` matches and more."""
         limit = max(LEXICAL_DEPTH, depth)

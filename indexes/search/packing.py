@@ -23,14 +23,7 @@ from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.search.context import (
-    Context,
-    ContextBlock,
-    ContextFormat,
-    LeftOut,
-    Renderer,
-    one_line,
-)
+from ragembed.indexes.search.context import Context, ContextBlock, ContextFormat, LeftOut, Renderer, one_line
 from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.snapshot import Snapshot, root_place
@@ -164,11 +157,8 @@ class _Packer:
             file.content = content
             blocks = self._ordered_blocks()
             text = request.renderer.render(request.query, blocks, [])
-        if not blocks:
-            text = ""
         listed = tuple(self._left_out(stored) for stored in left_out if not self._is_covered(stored))
-        if blocks:
-            text = self._with_list(blocks, listed[:_MOST_LISTED])
+        text = self._with_list(blocks, listed[:_MOST_LISTED]) if blocks else ""
         return Context(
             request.query,
             request.budget,
@@ -265,8 +255,7 @@ class _Packer:
             start, stop = self._best_window(parts, costs, self._room - frame)
             if start < stop:
                 return self._try(file, self._with_span(file, (first + start, first + stop - 1)))
-        stored_first, stored_last = _line_range(stored)
-        if any(not (last < stored_first or stored_last < first) for first, last in file.content.spans):
+        if any(_overlaps(stored, first, last) for first, last in file.content.spans):
             return False
         text = stored.record.chunk.text
         room = self._room - self._frame_cost(file, stored, text, None)
@@ -381,10 +370,8 @@ class _Packer:
 
     def _with_span(self, file: _File, span: tuple[int, int]) -> _Content | None:
         """Return the content with more lines, or None if a part of one of the lines is there already."""
-        for excerpt in file.content.excerpts:
-            first, last = _line_range(excerpt.stored)
-            if first <= span[1] and span[0] <= last:
-                return None
+        if any(_overlaps(excerpt.stored, *span) for excerpt in file.content.excerpts):
+            return None
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*file.content.spans, span)):
             if merged and self._are_near(file, merged[-1][1], first):
@@ -418,8 +405,7 @@ class _Packer:
         return self._block_costs[place]
 
     def _frame_cost(self, file: _File, stored: _Stored, text: str, span: tuple[int, int] | None) -> int:
-        excerpt = _Excerpt(stored, text)
-        block = self._span_block(file, span) if span else self._excerpt_block(file, (excerpt,))
+        block = self._span_block(file, span) if span else self._excerpt_block(file, (_Excerpt(stored, text),))
         return self._request.counter.of(self._request.renderer.frame(block))
 
     def _line_costs(self, file: _File, first: int, last: int) -> list[int]:
@@ -525,15 +511,10 @@ def _name_of(record: ChunkRecord) -> str:
     return source_of(record) or next((title for title in titles if isinstance(title, str) and title), record.id)
 
 
-def _line_range(stored: _Stored) -> tuple[int, int]:
-    """Return the first and last line of a chunk, or an empty range if it has none."""
-    chunk = stored.record.chunk
-    return (chunk.start_line, chunk.end_line) if chunk.start_line and chunk.end_line else (0, -1)
-
-
 def _overlaps(stored: _Stored, first: int, last: int) -> bool:
-    start, end = _line_range(stored)
-    return start <= last and first <= end
+    """Return whether a chunk has one of these lines; false for a chunk without lines."""
+    start, end = stored.record.chunk.start_line, stored.record.chunk.end_line
+    return bool(start and end and start <= last and first <= end)
 
 
 def _same_document(first: ChunkRecord, second: ChunkRecord) -> bool:

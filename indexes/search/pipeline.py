@@ -334,11 +334,7 @@ def query_expression(snapshot: Snapshot, query: str) -> str | None:
 
 
 def score_candidates(
-    snapshot: Snapshot,
-    vectors: Floats,
-    words: Sequence[LexicalMatches],
-    selection: Selected,
-    fusions: Sequence[Fusion],
+    snapshot: Snapshot, vectors: Floats, words: Sequence[LexicalMatches], selection: Selected, fusions: Sequence[Fusion]
 ) -> list[Iterator[Candidates]]:
     """Return the candidates of each query in tiers. The chunks that a tier adds rank below those of the tiers before.
 

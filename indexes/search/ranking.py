@@ -276,10 +276,7 @@ def _reranked(groups: Sequence[list[Hit]], query: str, reranker: Reranker | None
 
 
 def _limited_per_file(
-    ranked: Iterator[_Ranked],
-    groups: Sequence[Sequence[Hit]],
-    per_file: int | None,
-    is_deleted: Callable[[Hit], bool],
+    ranked: Iterator[_Ranked], groups: Sequence[Sequence[Hit]], per_file: int | None, is_deleted: Callable[[Hit], bool]
 ) -> Iterator[tuple[int, Hit]]:
     """Yield the number of each group and its first hit whose file is below its limit.
 

@@ -54,11 +54,8 @@ class Logistic:
 
     def __call__(self, cosine: float, matched: float) -> float:
         """Return the value of the function, from 0 to 1."""
-        return 1.0 / (1.0 + math.exp(-max(-500.0, min(500.0, self.logit(cosine, matched)))))
-
-    def logit(self, cosine: float, matched: float) -> float:
-        """Return the logarithm of the odds."""
-        return self.origin + self.cosine * cosine + self.matched * matched
+        logit = self.origin + self.cosine * cosine + self.matched * matched
+        return 1.0 / (1.0 + math.exp(-max(-500.0, min(500.0, logit))))
 
 
 @dataclass(frozen=True, slots=True)

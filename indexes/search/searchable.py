@@ -44,9 +44,7 @@ TRIES = 5
 """Number of snapshots that are tried if a writer removes files of them."""
 
 
-def retried(
-    method: Callable[Concatenate[_Any, Parameters], Answer],
-) -> Callable[Concatenate[_Any, Parameters], Answer]:
+def retried(method: Callable[Concatenate[_Any, Parameters], Answer]) -> Callable[Concatenate[_Any, Parameters], Answer]:
     """Return a method that reads one snapshot, and runs again if that fails; see :meth:`Searchable.read`."""
 
     @wraps(method)
@@ -496,13 +494,7 @@ class Searchable(ABC):
 
     @retried
     def search_mmr(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        fetch_k: int = 50,
-        lambda_mult: float = 0.5,
-        where: Where | None = None,
+        self, query: str, k: int = 10, *, fetch_k: int = 50, lambda_mult: float = 0.5, where: Where | None = None
     ) -> list[Hit]:
         """Return chunks that are near a query but unlike each other, by maximal marginal relevance (MMR).
 
@@ -532,13 +524,7 @@ class Searchable(ABC):
 
     @retried
     def search_mmr_vector(
-        self,
-        vector: Floats,
-        k: int = 10,
-        *,
-        fetch_k: int = 50,
-        lambda_mult: float = 0.5,
-        where: Where | None = None,
+        self, vector: Floats, k: int = 10, *, fetch_k: int = 50, lambda_mult: float = 0.5, where: Where | None = None
     ) -> list[Hit]:
         """Return the hits of :meth:`search_mmr` for a query vector.
 
@@ -582,7 +568,7 @@ class Searchable(ABC):
             by_store = [(store.name, catalog.chunks_by_id(store.connection, ids)) for store in snapshot.stores]
         wanted = dict.fromkeys(ids)
         return [
-            _with_store(records[chunk_id], name)
+            records[chunk_id] if name is None else replace(records[chunk_id], store=name)
             for chunk_id in wanted
             for name, records in by_store
             if chunk_id in records
@@ -747,7 +733,3 @@ def _one_vector(vector: Floats) -> Floats:
     if vector.ndim != 1:
         raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
     return vector
-
-
-def _with_store(record: ChunkRecord, name: str | None) -> ChunkRecord:
-    return record if name is None else replace(record, store=name)

@@ -608,13 +608,7 @@ def _nearest(store: StoreView, queries: Floats, k: int, selection: Selection | N
         )
         if not any(0 < k <= len(cosines) == depth and cosines[-1] == cosines[k - 1] for _, cosines in nearest):
             break
-    with_ties = []
-    for rows, cosines in nearest:
-        stop = len(rows)
-        if stop > k:
-            stop = int(np.count_nonzero(cosines >= cosines[k - 1])) if k else 0
-        with_ties.append((rows[:stop], cosines[:stop]))
-    return with_ties
+    return [fulltext.with_ties(rows, cosines, k) for rows, cosines in nearest]
 
 
 def _places(store: StoreView, rows: Rows) -> tuple[Rows, Rows]:

@@ -159,12 +159,15 @@ def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
 
 def read_chain(value: Any) -> dict[str, Any]:
     """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
-    chain: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
-    if not _is_texts(chain.get("postprocess", [])) or chain.get("query_fit", "shared") not in ("shared", "separate"):
+    if (
+        not isinstance(value, dict)
+        or not _is_texts(value.get("postprocess", []))
+        or value.get("query_fit", "shared") not in ("shared", "separate")
+    ):
         raise ConfigError(
             f"invalid chain {str(value)[:80]}: expected an object with a list of post-processors and a query fit"
         )
-    return chain
+    return value
 
 
 def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
@@ -174,12 +177,15 @@ def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
 
 def read_detected_language(value: Any) -> dict[str, Any]:
     """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
-    language: dict[str, Any] = value if isinstance(value, dict) else {}
-    if not isinstance(language.get("language", 0), (str, type(None))) or not isinstance(language.get("is_read"), bool):
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("language", 0), str | None)
+        or not isinstance(value.get("is_read"), bool)
+    ):
         raise ConfigError(
             f"invalid language {str(value)[:80]}: expected an object with a language, and whether the model reads it"
         )
-    return language
+    return value
 
 
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
@@ -354,16 +360,13 @@ def count(connection: sqlite3.Connection, table: str) -> int:
     if table not in ("chunks", "sources", "segments", "tombstones", "skipped", "vectors"):
         raise ValueError(f"unknown table {table!r}")
     what = "count(segment)" if table == "vectors" else "count(*)"
-    total: int = connection.execute(f"SELECT {what} FROM {table}").fetchone()[0]  # noqa: S608  checked above
-    return total
+    return int(connection.execute(f"SELECT {what} FROM {table}").fetchone()[0])  # noqa: S608  checked above
 
 
 def count_waiting(connection: sqlite3.Connection) -> int:
     """Return the number of chunks whose text waits for its vector."""
-    total: int = connection.execute(
-        "SELECT count(*) FROM vectors v JOIN chunks c ON c.row = v.row WHERE v.segment IS NULL"
-    ).fetchone()[0]
-    return total
+    waiting = "SELECT count(*) FROM vectors v JOIN chunks c ON c.row = v.row WHERE v.segment IS NULL"
+    return int(connection.execute(waiting).fetchone()[0])
 
 
 def waiting_texts(connection: sqlite3.Connection, limit: int = -1) -> dict[bytes, str]:

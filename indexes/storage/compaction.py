@@ -20,7 +20,6 @@ from ragembed.indexes.storage.segments import (
     SegmentFiles,
     SegmentRecord,
     Written,
-    of_kind,
     write_segment,
 )
 from ragembed.indexes.types import Rows, VectorEncoder
@@ -112,14 +111,9 @@ def rewrite(
     connection: sqlite3.Connection,
     records: Sequence[SegmentRecord],
     embedder: VectorEncoder,
-    make: Make | None = None,
+    make: Make,
 ) -> Rewritten:
-    """Write the used rows of ``records`` into a new segment, with vectors that ``embedder`` makes from the raw vectors.
-
-    ``make`` builds the index; by default, of the store's
-    index kind.
-    """
-    make = make or of_kind(catalog.index_spec(connection))
+    """Write the used rows of ``records`` into a new segment, with vectors that ``embedder`` makes from the raw ones."""
     blocks = live_raw(store, connection, records)
     first = next(blocks, None)
     if first is None:

@@ -52,6 +52,11 @@ class DerivedFile(Generic[Value, Joined]):
     join: Callable[[sqlite3.Connection, Sequence[tuple[DerivedRecord, Value]]], Joined]
 
 
+def only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, Value]]) -> Value | None:
+    """Return the content of the only file of a kind, or None if there is none."""
+    return files[0][1] if files else None
+
+
 def records(connection: sqlite3.Connection, name: str | None = None) -> list[DerivedRecord]:
     """Return the derived files, all or those of one kind, oldest first; raise StoreDamagedError for an invalid one."""
     rows = connection.execute(

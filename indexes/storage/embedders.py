@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ragembed.extractors.external import VectorSource
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import publish, read_sha256, write_file
 from ragembed.indexes.storage import catalog, derived
-from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
+from ragembed.indexes.storage.derived import DerivedFile
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
@@ -76,11 +76,7 @@ def load_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries |
     return None
 
 
-def _only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PseudoQueries]]) -> PseudoQueries | None:
-    return files[0][1] if files else None
-
-
-QUERIES = DerivedFile(derived.QUERIES, read_queries, _only)
+QUERIES = DerivedFile(derived.QUERIES, read_queries, derived.only)
 
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"
@@ -109,6 +105,13 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         "files": {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()},
         "model_beside": _relative_model(store, about["model"]),
     }
+
+
+def named_embedder(embedder: VectorEncoder | Mapping[str, Any]) -> str:
+    """Return the model of an embedder, or of its database record, and the beginning of its fingerprint."""
+    if isinstance(embedder, Mapping):
+        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
+    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"
 
 
 def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:

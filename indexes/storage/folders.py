@@ -249,9 +249,9 @@ def _is_own_file(entry: Path) -> bool:
     if not _is_regular(entry):
         return False
     name = _TEMPORARY.sub(r"\1", entry.name)
-    if name not in (GITIGNORE, LOCK, WATCH_LOCK, WATCHER, *_NUMBERS) and _DATABASES.fullmatch(name) is None:
-        return False
-    if _DATABASES.fullmatch(name) is None and entry.stat().st_size > _MOST_BYTES:
+    match = _DATABASES.fullmatch(name)
+    others = (GITIGNORE, LOCK, WATCH_LOCK, WATCHER, *_NUMBERS)
+    if match is None and (name not in others or entry.stat().st_size > _MOST_BYTES):
         return False
     with entry.open("rb") as file:
         if all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b"")):
@@ -262,7 +262,7 @@ def _is_own_file(entry: Path) -> bool:
         return entry.read_bytes().strip().isdigit()
     if name == WATCHER:
         return is_watcher(entry.read_bytes())
-    if (match := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
+    if match is None:  # a lock file, which is always empty
         return False
     if match["beside"] is None:
         with entry.open("rb") as file:  # After a power failure, the start may be unwritten, and other parts not.

@@ -251,14 +251,10 @@ def kept_queries(store: Path, database: Database) -> PseudoQueries | None:
 
 
 def _former(store: Path, database: Database) -> Hubness | None:
-    return _only(database.connection, derived.sound_files(store, database, HUBNESS))
+    return derived.only(database.connection, derived.sound_files(store, database, HUBNESS))
 
 
-def _only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, Hubness]]) -> Hubness | None:
-    return files[0][1] if files else None
-
-
-HUBNESS = DerivedFile(derived.HUBNESS, Hubness.read, _only)
+HUBNESS = DerivedFile(derived.HUBNESS, Hubness.read, derived.only)
 
 
 def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubness: Hubness | None) -> None:

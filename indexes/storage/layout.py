@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from ragembed.documents.places import Place, RemotePath, is_url
 from ragembed.errors import StoreError, StoreNotFoundError
-from ragembed.files import make_folders
+from ragembed.files import is_own, make_folders
 
 STORE_FOLDER = ".ragembed"
 STORE_VARIABLE = "RAGEMBED_STORE"
@@ -48,14 +48,9 @@ def choose_store(store: Path | None, start: Path | None = None) -> Path:
 
 def require_owner(store: Path) -> Path:
     """Return ``store``; raise :class:`StoreError` if it belongs to another user."""
-    if not hasattr(os, "geteuid"):
-        return store
-    users = {os.geteuid()}
-    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdigit():
-        users.add(int(caller))
     for path in (store, store / DATABASE):
         for status in (path.lstat(), path.stat()):
-            if status.st_uid not in users:
+            if not is_own(status):
                 raise StoreError(
                     f"the store {store} belongs to another user (id {status.st_uid}): to use it, pass "
                     f"--store {store}; to create your own, pass another folder"

@@ -17,12 +17,12 @@ import numpy as np
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
-from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, places_in, rows_in
+from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, k_best, places_in, rows_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.derived import OpenDerived
-from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.embedders import load_embedder, named_embedder
 from ragembed.indexes.storage.hubness import HUBNESS, Hubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.posting_files import POSTINGS
@@ -284,8 +284,7 @@ def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: 
         block = chosen[start : start + step]
         scores = np.hstack([scores, inner_products(queries, vectors.at(block))])
         of_scores = np.hstack([of_scores, np.broadcast_to(rows[block], (len(queries), len(block)))])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores, of_scores = np.take_along_axis(scores, best, axis=1), np.take_along_axis(of_scores, best, axis=1)
+        scores, of_scores = k_best(scores, of_scores, k)
     return SegmentHits(scores, of_scores)
 
 
@@ -356,10 +355,10 @@ class StoreView:
                     return embedder
             mismatch = given is not None and given.raw_fingerprint != record["raw_fingerprint"]
             if record["kind"] != "ragembed" or mismatch:
-                shown = "no embedder was given" if given is None else f"{_named(given)} was given"
+                shown = "no embedder was given" if given is None else f"{named_embedder(given)} was given"
                 raise IncompatibleStoreError(
-                    f"the vectors of {reader.path} were made by {_named(record)}, but {shown}: open the store with the "
-                    "embedder that it was made with, or search it with mode='lexical'"
+                    f"the vectors of {reader.path} were made by {named_embedder(record)}, but {shown}: open the "
+                    "store with the embedder that it was made with, or search it with mode='lexical'"
                 )
             reader.loaded = load_embedder(reader.path, record, reader.device, source)
             return reader.loaded
@@ -508,10 +507,3 @@ class StoreReader:
                     self._segments[record.files.folder] = Segment(self.path, record.files, self._threads, self._gpus)
             self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
             return {record.key: self._segments[record.files.folder] for record in records}
-
-
-def _named(embedder: VectorEncoder | Mapping[str, Any]) -> str:
-    """Return the model of an embedder, or of its database record, and the beginning of its fingerprint."""
-    if isinstance(embedder, Mapping):
-        return f"{embedder['model']} ({embedder['fingerprint'][:12]})"
-    return f"{embedder.describe()['model']} ({embedder.fingerprint[:12]})"

@@ -14,6 +14,7 @@ import sqlite3
 import stat
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -264,14 +265,11 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
         register(connection)
         if mode == _WRITABLE:
             analyzer.of_language(language)
-    except sqlite3.OperationalError:
+    except BaseException as error:
         connection.close()
-        raise
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # The message may quote a name that is not UTF-8.
-        connection.close()
-        raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
-    except BaseException:
-        connection.close()
+        unreadable = isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)  # a message may quote any bytes
+        if unreadable and not isinstance(error, sqlite3.OperationalError):
+            raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
         raise
     return connection
 
@@ -280,12 +278,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
     """Open the database whatever it holds; ``mode`` is an SQLite URI parameter such as ``"mode=ro"``."""
     uri = f"{path.resolve().as_uri()}?{mode}"
     connection = sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=ClosingConnection,
+        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=ClosingConnection
     )
     connection.row_factory = sqlite3.Row
     return connection
@@ -338,12 +331,9 @@ def _tokenized_for(schema: _Schema) -> str | None:
 
 @cache
 def _expected_schema(language: str) -> _Schema:
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         _define(connection, language)
         return _normalised_schema(_schema(connection))
-    finally:
-        connection.close()
 
 
 def _normalised_schema(schema: _Schema) -> _Schema:
@@ -354,26 +344,12 @@ def _normalised_schema(schema: _Schema) -> _Schema:
 
 def _normalised_sql(sql: str) -> str:
     """Return SQL without what does not change its meaning: comments, white space, and quotes around table names."""
-    return _SPACE_AT_MARK.sub(r"\1", _SQL_TOKEN.sub(_normalised_token, sql))
+    return _SPACE_AT_MARK.sub(
+        r"\1", _SQL_TOKEN.sub(lambda token: " " if token["space"] else token["name"] or token[0], sql)
+    )
 
 
-def _normalised_token(token: re.Match[str]) -> str:
-    if token["space"]:
-        return " "
-    return token["name"] or token[0]
-
-
-TABLES = (
-    "chunks",
-    "derived",
-    "meta",
-    "rewritten",
-    "run_records",
-    "segments",
-    "skipped",
-    "sources",
-    "stale_postings",
-)
+TABLES = ("chunks", "derived", "meta", "rewritten", "run_records", "segments", "skipped", "sources", "stale_postings")
 
 _BITS = 60  # SQLite's 64-bit integers can hold the sum of three such numbers.
 _MODULUS = 1 << _BITS

@@ -59,12 +59,15 @@ class SegmentRecord:
 
 
 def to_raw(vectors: Floats) -> Halves:
-    """Round raw vectors to float16; raise :class:`ValueError` if a value is not finite in float16."""
+    """Round raw vectors to float16; raise :class:`ConfigError` if a value is not finite in float16."""
     with np.errstate(over="ignore"):
         halves = vectors.astype(RAW_TYPE)
     finite = np.isfinite(halves).all(axis=1)
     if not finite.all():
-        raise ValueError(f"vector {int(np.flatnonzero(~finite)[0])} holds a value that is not finite in float16")
+        raise ConfigError(
+            f"the embedder returned vectors that cannot be stored: vector {int(np.flatnonzero(~finite)[0])} holds a "
+            "value that is not finite in float16"
+        )
     return halves
 
 

@@ -43,7 +43,7 @@ from ragembed.indexes.faiss_index.records import (
 )
 from ragembed.indexes.faiss_index.vectors import Vectors
 from ragembed.indexes.storage import catalog, compaction, derived
-from ragembed.indexes.storage.embedders import QUERIES, save_embedder, save_queries
+from ragembed.indexes.storage.embedders import QUERIES, named_embedder, save_embedder, save_queries
 from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.reader import SegmentSearch, select
@@ -69,7 +69,9 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
 
     This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
     """
-    return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
+    if not rows or not _is_due(connection, wanted, rows):
+        return False
+    return wanted.kind != AUTO or not wanted.budget.open or has_faiss()
 
 
 def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
@@ -91,10 +93,6 @@ def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
     if wanted.kind == AUTO:
         return rows < LEAST_APPROXIMATE
     return wanted.kind == FLAT or too_few(wanted, rows)
-
-
-def _exact_without_faiss(wanted: IndexConfig) -> bool:
-    return wanted.kind == AUTO and wanted.budget.open and not has_faiss()
 
 
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
@@ -137,13 +135,12 @@ def pick_index(
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
     """Return whether the index must be measured again: an approximate segment is new, or a tenth of the rows is."""
-    approximate = _approximate_folders(connection)
+    files = [record.files for record in catalog.segments(connection)]
+    approximate = {segment.folder for segment in files if IndexSpec(segment.kind).family != "exhaustive"}
     check = catalog.index_check(connection)
-    if check is None:
+    if check is None or not approximate:
         return bool(approximate)
-    return bool(approximate) and (
-        not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
-    )
+    return not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
 
 
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
@@ -169,16 +166,14 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
 
     truth = choose.exact(_live_parts(connection, segments, embedder), queries)
     recall = choose.recall(search, truth)
-    latency = choose.latency_ms(_bare_search(connection, segments, embedder), queries)
+    latency = choose.latency_ms(_bare_search(connection, segments, embedder, effort), queries)
     return IndexEvaluation(Measurement(recall, latency, size), _today(), rows, folders)
 
 
 def _bare_search(
-    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
+    connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder, effort: int | None
 ) -> choose.Search:
     """Return a search of the indexes alone, timed in the same way as when an index is chosen."""
-    choice = catalog.index_choice(connection)
-    effort = None if choice is None else choice.effort
     indexes = [
         RefinedIndex(
             segment.index(),
@@ -224,12 +219,6 @@ def warn(notes: Iterable[str]) -> None:
     """Warn with :class:`ragembed.errors.IndexWarning` for each message."""
     for note in notes:
         warnings.warn(note, IndexWarning, stacklevel=3)
-
-
-def _approximate_folders(connection: sqlite3.Connection) -> set[str]:
-    records = catalog.segments(connection)
-    specs = ((record.files.folder, IndexSpec(record.files.kind)) for record in records)
-    return {folder for folder, spec in specs if spec.family != "exhaustive"}
 
 
 def _live_parts(
@@ -304,9 +293,8 @@ class Upkeep:
         stored = catalog.embedder(self._connection)
         if stored["fingerprint"] != embedder.fingerprint:
             raise IncompatibleStoreError(
-                f"the store {store} was made with the embedder {stored['model']} ({stored['fingerprint'][:12]}), "
-                f"not with {embedder.describe()['model']} ({embedder.fingerprint[:12]}): open it without an embedder, "
-                "or create another store"
+                f"the store {store} was made with the embedder {named_embedder(stored)}, not with "
+                f"{named_embedder(embedder)}: open it without an embedder, or create another store"
             )
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
@@ -440,10 +428,6 @@ class Upkeep:
         """Rewrite small or mostly unused segments if it is worthwhile; drops unused rows, even staged ones."""
         while groups := compaction.worth_rewriting(self._connection):
             self._merge(groups, SilentProgress())
-
-    def last_segment(self) -> int:
-        """Return the key of the newest segment, or 0 if there is none."""
-        return max((record.key for record in self._segments()), default=0)
 
     def merge_since(self, before: int, rows: int) -> None:
         """Join segments after ``before`` to up to ``rows`` rows, whatever the pace of commits; drop unused rows."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from time import monotonic as clock
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -52,10 +52,7 @@ class StoreWriter(Upkeep):
     # Vectors
 
     def stage(
-        self,
-        texts: Iterable[str],
-        progress: Callable[[int], None] | None = None,
-        batch_size: int | None = None,
+        self, texts: Iterable[str], progress: Callable[[int], None] | None = None, batch_size: int | None = None
     ) -> int:
         """Encode and commit the ``texts`` that have no vector in the store, in batches of ``BATCH``.
 
@@ -80,7 +77,7 @@ class StoreWriter(Upkeep):
         progress.start("embedding", "chunks", catalog.count_waiting(self._connection))
         while texts := catalog.waiting_texts(self._connection, BATCH):
             check()
-            before = self.last_segment()
+            before = max((record.key for record in self._segments()), default=0)
             self._commit_parts(list(texts), encode(list(texts.values()), progress.advance))
             self.merge_since(before, BATCH)
             self.merge()
@@ -170,10 +167,7 @@ class StoreWriter(Upkeep):
 
         A text that waits for its vector has a row, which chunks use; another gets a new row, which is unused.
         """
-        try:
-            raw = to_raw(vectors)
-        except ValueError as error:
-            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
+        raw = to_raw(vectors)
         self._require_dimension(vectors)
         if catalog.meta(self._connection, "dim") is None:
             shape = self._embedder.postprocess_documents(vectors[:1]).shape
@@ -271,21 +265,15 @@ class StoreWriter(Upkeep):
             _mark_unused(self._connection, affected)
         return len(keys)
 
-    def note_run(self, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None) -> None:
-        """Record that an indexing run wrote these chunks; see :func:`ragembed.indexes.storage.run_records.note`."""
+    def write(self, change: Callable[..., None], *args: Any) -> None:
+        """Run ``change(connection, *args)`` in one transaction."""
         with write_errors(self._store), self._database.transaction():
-            run_records.note(self._connection, namespace, keys, group_ids)
+            change(self._connection, *args)
 
     def take_run_records(self, records: Sequence[Record]) -> None:
         """Copy records of indexing runs from another store, for chunks with the same ids; others are ignored."""
         stored = catalog.rows_of_ids(self._connection, [key for _, key, *_ in records])
-        with write_errors(self._store), self._database.transaction():
-            run_records.restore(self._connection, [record for record in records if record[1] in stored])
-
-    def forget_run(self, namespace: str, keys: Sequence[str]) -> None:
-        """Delete the records of indexing runs about these chunks."""
-        with write_errors(self._store), self._database.transaction():
-            run_records.forget(self._connection, namespace, keys)
+        self.write(run_records.restore, [record for record in records if record[1] in stored])
 
     def touch_sources(self, sources: Sequence[SourceRecord]) -> None:
         """Update the sizes and modification times of files whose content is unchanged."""

@@ -50,9 +50,14 @@ def setting(value: Any, text: str, flag: str | None = None, metavar: str | None 
     return dataclasses.field(default=value, metadata={"setting": Setting(text, flag, metavar, **about)})
 
 
+def field_of(kind: type, name: str) -> dataclasses.Field[Any]:
+    """Return the field ``name`` of a dataclass."""
+    return next(field for field in dataclasses.fields(kind) if field.name == name)
+
+
 def left_open(kind: type, name: str) -> Any:
     """Return a field like the setting ``name`` of a dataclass, whose value is None if it is not given."""
-    [field] = [field for field in dataclasses.fields(kind) if field.name == name]
+    field = field_of(kind, name)
     about = dataclasses.replace(field.metadata["setting"], default=str(field.default))
     return dataclasses.field(default=None, metadata={"setting": about})
 

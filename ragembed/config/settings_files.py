@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.files import NO_LINK, make_folders, read_regular, replace_file, sync, user_folder
+from ragembed.files import NO_LINK, is_own, make_folders, read_regular, replace_file, sync, user_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -90,17 +90,8 @@ def find_project(start: Path | None = None) -> tuple[Path | None, Path | None]:
     for folder in (start, *start.parents):
         path = folder / PROJECT_FILE
         if os.path.lexists(path):
-            return (path, None) if _is_own(path) else (None, path)
+            return (path, None) if is_own(path.lstat()) else (None, path)
     return None, None
-
-
-def _is_own(path: Path) -> bool:
-    if not hasattr(os, "geteuid"):
-        return True
-    users = {os.geteuid()}
-    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdigit():
-        users.add(int(caller))
-    return path.lstat().st_uid in users
 
 
 def read_project(path: Path) -> Project:

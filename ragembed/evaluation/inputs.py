@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -46,13 +47,17 @@ def numbers(values: ArrayLike, name: str, count: int | None = None) -> NDArray[n
     array = np.asarray(values)
     if array.ndim != 1:
         raise ConfigError(f"{name} has the shape {array.shape}: expected (n,)")
-    if count is not None and len(array) != count:
-        raise ConfigError(f"{name} has {len(array)} values for {count} rows: expected one for each")
+    _require_count(array, name, count)
     array = _floating(array, name).astype(np.float64)
     if not np.isfinite(array).all():
         position = int(np.argmin(np.isfinite(array)))
         raise ConfigError(f"{name} has {array[position]} at position {position}: expected finite numbers")
     return array
+
+
+def _require_count(array: NDArray[Any], name: str, count: int | None) -> None:
+    if count is not None and len(array) != count:
+        raise ConfigError(f"{name} has {len(array)} values for {count} rows: expected one for each")
 
 
 def labels(values: Labels, name: str, count: int | None = None) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -64,8 +69,7 @@ def labels(values: Labels, name: str, count: int | None = None) -> tuple[NDArray
         raise ConfigError(
             f"{name} has the dtype {array.dtype} and the shape {array.shape}: expected strings or integers, (n,)"
         )
-    if count is not None and len(array) != count:
-        raise ConfigError(f"{name} has {len(array)} values for {count} rows: expected one for each")
+    _require_count(array, name, count)
     distinct, codes = np.unique(array, return_inverse=True)
     return distinct, codes
 
@@ -145,6 +149,11 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ConfigError(f"{path}, line {number}: got {type(row).__name__}: expected a JSON object")
     return row
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in the order of their first occurrence."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def listed(names: Iterable[str], limit: int = _LISTED) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.inputs import at_least, filled_lines, json_object, lines, listed, table_rows
+from ragembed.evaluation.inputs import at_least, filled_lines, json_object, lines, listed, repeated, table_rows
 
 _BEIR_COLUMNS = ("query-id", "corpus-id", "score")
 _QUERY_KEYS = ("query", "question", "text")
@@ -42,10 +42,15 @@ class JudgedQueries:
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
         """Build from all judged queries, without those that have no relevant document."""
-        answered = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
+        answered = _answered(relevance)
         texts = {query: queries[query] for query in answered} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
         return cls(name, texts, answered, len(relevance) - len(answered), tuple(documents))
+
+
+def _answered(relevance: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Return the gains of the queries with a relevant document."""
+    return {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
 
 
 def read_qrels(path: Path) -> JudgedQueries:
@@ -132,8 +137,8 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 def _gains(relevant: object, place: str) -> dict[str, int]:
     if isinstance(relevant, list):
         ids = [_string(document, f"{place}: an id in 'relevant'") for document in relevant]
-        if len(set(ids)) < len(ids):
-            raise ConfigError(f"{place}: 'relevant' repeats {listed({key for key in ids if ids.count(key) > 1})}")
+        if again := repeated(ids):
+            raise ConfigError(f"{place}: 'relevant' repeats {listed(again)}")
         return dict.fromkeys(ids, 1)
     if not isinstance(relevant, dict):
         raise ConfigError(f"{place}: 'relevant' is {relevant!r}: expected a list of ids, or an object with their gains")
@@ -202,7 +207,7 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
             query: {name: gain for name, gain in gains.items() if name in documents}
             for query, gains in relevance.items()
         }
-        relevance = {query: gains for query, gains in among_read.items() if max(gains.values(), default=0) > 0}
+        relevance = _answered(among_read)
     if not relevance:
         raise ConfigError(
             f"no query of {folder} has a relevant document among the {len(documents):,} documents read: "

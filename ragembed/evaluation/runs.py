@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.inputs import filled_lines, json_object, listed
+from ragembed.evaluation.inputs import filled_lines, json_object, listed, repeated
 from ragembed.evaluation.judgements import is_json_lines
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
@@ -90,8 +90,7 @@ def _read_json_lines(path: Path) -> dict[str, list[str]]:
                 {name: _number(score, f"{place}: the score of {name!r}") for name, score in ranking.items()}
             )
         elif isinstance(ranking, list) and all(isinstance(document, str) for document in ranking):
-            if len(set(ranking)) < len(ranking):
-                again = {document for document in ranking if ranking.count(document) > 1}
+            if again := repeated(ranking):
                 raise ConfigError(f"{place}: the ranking of query {query!r} repeats {listed(sorted(again))}")
             rankings[query] = ranking
         else:

@@ -154,10 +154,7 @@ def _headline(measures: Mapping[str, Measure]) -> str:
 
 
 def evaluate(
-    task: Task,
-    configs: Sequence[EmbedderConfig],
-    device: str | None = None,
-    progress: Progress | None = None,
+    task: Task, configs: Sequence[EmbedderConfig], device: str | None = None, progress: Progress | None = None
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
     """Fit configurations on the documents of a task, with shared forward passes, and yield each with its scores."""
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()

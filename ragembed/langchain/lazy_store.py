@@ -21,6 +21,7 @@ from ragembed.indexes.faiss_index.records import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
+from ragembed.indexes.storage.embedders import named_embedder
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
@@ -129,10 +130,11 @@ class LazyStore(OwnStore):
         settings = self._settings()
         if settings is None:
             self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
-            store = _open(self.path, self._encoder)
+            store = Store.open(self.path, self._encoder)
         else:
             store = open_to_fit(self.path, settings)
         try:
+            self._require_encoder(store)
             self._require_index(store)
             self._require_language(store)
             if settings is not None:
@@ -221,6 +223,14 @@ class LazyStore(OwnStore):
         with self._write_lock:
             yield WAIT_SECONDS
 
+    def _require_encoder(self, store: Store) -> None:
+        made_by, given = store.embedder, self._encoder
+        if given is not None and given.fingerprint != made_by.fingerprint:
+            raise IncompatibleStoreError(
+                f"the vectors of {self.path} were made by {named_embedder(made_by)}, but {named_embedder(given)} was "
+                "given: leave out the embedding to use the one saved in the store, or choose another path"
+            )
+
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
         config = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget)
@@ -299,26 +309,6 @@ def _encoder_of(embedding: Embeddings) -> VectorEncoder:
     return embedding.embedder if isinstance(embedding, RagEmbeddings) else ExternalEncoder(embedding)
 
 
-def _open(path: Path, encoder: VectorEncoder | None) -> Store:
-    """Open the store at ``path``; raise :class:`IncompatibleStoreError` if its vectors are from another encoder."""
-    store = Store.open(path, encoder)
-    try:
-        made_by = store.embedder
-        if encoder is not None and encoder.fingerprint != made_by.fingerprint:
-            raise IncompatibleStoreError(
-                f"the vectors of {path} were made by {_name(made_by)}, but {_name(encoder)} was given: leave out the "
-                "embedding to use the one saved in the store, or choose another path"
-            )
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
 def _described(wanted: IndexConfig) -> str:
     limits = ", ".join(f"{name}={value}" for name, value in asdict(wanted.budget).items() if value is not None)
     return f"the index {wanted.kind!r}" + (f" with {limits}" if limits else "")
-
-
-def _name(encoder: VectorEncoder) -> str:
-    return f"{encoder.describe()['model']} ({encoder.fingerprint[:12]})"

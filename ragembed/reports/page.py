@@ -71,11 +71,12 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
         element("style", style),
     )
     nav = element("nav", *links, aria_label="Sections") if len(links) > 1 else None
+    inert = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # ends no element
     body = element(
         "body",
         element("header", element("h1", title), element("p", about), nav),
         element("main", *sections),
-        None if data is None else element("script", _inert(data), type="application/json", id="map-data"),
+        None if data is None else element("script", inert, type="application/json", id="map-data"),
         None if script is None else element("script", script),
     )
     return _BEGINNING + as_html(element("html", head, body, lang="en")) + b"\n"
@@ -139,11 +140,6 @@ def static_file(name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
-
-
-def _inert(data: Any) -> str:
-    """Return JSON that contains no ``<``, so that nothing in it can end its element."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 _ABOUT = ("schema_version", "task", "collection", "name", "config", "queries", "difference_to_first")

@@ -15,7 +15,7 @@ from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, I
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
-from ragembed.printable import readable_bytes
+from ragembed.printable import counted, readable_bytes
 from ragembed.progress import Progress, SilentProgress
 from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord
 from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened, static_file
@@ -110,53 +110,49 @@ def _overview(data: ReportData) -> Element:
 
 def _findings(data: ReportData) -> Element:
     """Return what the store holds and what to do, in sentences; those about work to do have its command."""
-    status, drift, count = data.status, data.drift, len(data.points)
-    sentences: list[tuple[str, str | None]] = []
+    held = [element("li", text) for text in _contents(data)]
+    work = [element("li", text, " ", element("code", command)) for text, command in _work(data)]
+    done = element("li", "Nothing to do: the fit is up to date, and the last run is complete.")
+    return element("ul", *held, *(work or [done]), id="findings-of-store")
+
+
+def _contents(data: ReportData) -> Iterator[str]:
+    """Yield sentences about what the store holds."""
+    status, count = data.status, len(data.points)
     if data.kinds:
         main = data.kinds[0]
         share = f", {main.chunks / count:.0%} of them in {main.name} files" if count and len(data.kinds) > 1 else ""
-        sentences.append(
-            (f"The store holds {_counted(count, 'chunk')} of {_counted(status['files'], 'file')}{share}.", None)
-        )
+        yield f"The store holds {counted(count, 'chunk')} of {counted(status['files'], 'file')}{share}."
     sizes = [
         sum(cluster.size for cluster in data.clusters if cluster.group == number) for number in range(len(data.groups))
     ]
     about = [f"{words[0]} ({size / count:.0%})" for words, size in zip(data.groups, sizes, strict=True) if words]
     if len(about) > 1:
-        sentences.append((f"Most chunks are about {', '.join(about[:3])}.", None))
+        yield f"Most chunks are about {', '.join(about[:3])}."
     if data.duplicate_chunks:
-        sentences.append((f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others.", None))
+        yield f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others."
     if skipped := sum(files for _, files, _ in data.skipped):
-        sentences.append(
-            (f"{_counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below.", None)
-        )
+        yield f"{counted(skipped, 'file')} could not be read or were left out: see “Skipped files” below."
     if data.weak:
-        sentences.append(
-            (f"{data.weak:,} of {_counted(data.asked, 'query')} found only weak matches: see “Queries”.", None)
-        )
+        yield f"{data.weak:,} of {counted(data.asked, 'query')} found only weak matches: see “Queries”."
     elif data.asked and any(query.relevance is not None for query in data.queries):
-        sentences.append((f"Each of {_counted(data.asked, 'query')} found a likely match.", None))
-    work = len(sentences)
+        yield f"Each of {counted(data.asked, 'query')} found a likely match."
+
+
+def _work(data: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield what to do, with the command."""
+    status, drift = data.status, data.drift
     if status["unfinished"]:
-        sentences.append(("The last indexing run was interrupted.", "ragembed index"))
+        yield "The last indexing run was interrupted.", "ragembed index"
     language = status["detected_language"]
     if language and language["language"] and not language["is_read"]:
         named = language["language"].capitalize()
         text = f"Most texts are in {named}, which the model was not made for: delete the store, and use another model."
-        sentences.append((text, "ragembed index --model multilingual-e5-small-q4"))
+        yield text, "ragembed index --model multilingual-e5-small-q4"
     if drift is not None and drift.verdict == "refit":
-        sentences.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
+        yield f"The fit is out of date: {'; '.join(drift.reasons)}.", "ragembed refit"
     if drift is not None and drift.verdict == "rebuild":
-        sentences.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
-    if len(sentences) == work:
-        sentences.append(("Nothing to do: the fit is up to date, and the last run is complete.", None))
-    rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in sentences)
-    return element("ul", *rows, id="findings-of-store")
-
-
-def _counted(number: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+        yield f"Delete the store, and index again: {'; '.join(drift.reasons)}.", "ragembed index"
 
 
 def _skipped(data: ReportData) -> Iterator[Child]:

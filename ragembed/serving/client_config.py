@@ -149,18 +149,20 @@ def _is_own(entry: Any) -> bool:
     return PurePath(str(command[0])).stem == _NAME or command[1:3] == ["-m", _NAME]
 
 
-def _require_own(path: Path, servers: Any) -> None:
+def _servers(path: Path, values: Mapping[str, Any], key: str) -> Any:
+    """Return the table of servers; raise :class:`ConfigError` if it is none, or has another server with our name."""
+    servers = values.get(key, {})
     if not isinstance(servers, Mapping):
         raise ConfigError(f"{path} has no table of servers where one is expected: nothing was changed")
     if _NAME in servers and not _is_own(servers[_NAME]):
         raise ConfigError(f"{path} has a server 'ragembed' that is not this program: rename it; nothing was changed")
+    return servers
 
 
 def _with_entry(path: Path, text: str, key: str, entry: Mapping[str, Any]) -> str:
     if path.suffix == ".toml":
         document = _toml(path, text)
-        servers = document.get(key, {})
-        _require_own(path, servers)
+        servers = _servers(path, document, key)
         if _NAME not in servers and text:
             appended = text + ("\n" if text.endswith("\n") else "\n\n") + tomlkit.dumps({key: {_NAME: entry}})
             with contextlib.suppress(TOMLKitError):  # an inline table of servers has to be changed in its place
@@ -171,8 +173,7 @@ def _with_entry(path: Path, text: str, key: str, entry: Mapping[str, Any]) -> st
     if not text.strip():
         return json.dumps({key: {_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
     document = _JsonText(path, text)
-    servers = document.value.get(key, {})
-    _require_own(path, servers)
+    servers = _servers(path, document.value, key)
     if _NAME in servers:
         return document.replaced((key, _NAME), {**servers[_NAME], **entry})
     if key in document.value:
@@ -184,8 +185,7 @@ def _without_entry(path: Path, text: str, key: str) -> str | None:
     """Return the text without the entry, and without the table of servers if it is then empty; None for nothing."""
     if path.suffix == ".toml":
         document = _toml(path, text)
-        servers = document.get(key, {})
-        _require_own(path, servers)
+        servers = _servers(path, document, key)
         if _NAME in servers:
             own = "\n" + tomlkit.dumps({key: {_NAME: servers[_NAME].unwrap()}})
             if own in text:
@@ -195,8 +195,7 @@ def _without_entry(path: Path, text: str, key: str) -> str | None:
                 del document[key]
         return tomlkit.dumps(document) or None
     document = _JsonText(path, text)
-    servers = document.value.get(key, {})
-    _require_own(path, servers)
+    servers = _servers(path, document.value, key)
     if _NAME not in servers:
         return text
     if len(servers) > 1:

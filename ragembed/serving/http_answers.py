@@ -19,7 +19,7 @@ from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, VectorEncoder
+from ragembed.indexes.types import Hit
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.progress import check
 from ragembed.serving.pushed_documents import get_document
@@ -30,6 +30,7 @@ from ragembed.serving.stores import (
     UnknownNameError,
     answered,
     chunk_with_id,
+    conditions,
     in_document_order,
 )
 from ragembed.serving.tool_schemas import (
@@ -92,8 +93,7 @@ def _search(served: ServedStore | ServedTogether, store: Searched, arguments: di
     names = _facet_names(arguments.get("facets", ""))
 
     def best(k: int) -> list[Hit]:
-        settings: dict[str, Any] = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
-        return store.search(query, k, arguments["mode"], ranking=ranking, **settings)
+        return store.search(query, k, arguments["mode"], ranking=ranking, **conditions(arguments))
 
     hits = best(offset + arguments["k"])
     results = _results(served, hits[offset:], query, store.language, offset + 1)
@@ -114,10 +114,9 @@ def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: 
         arguments["q"],
         arguments["budget"],
         arguments["mode"],
-        where=arguments.get("where"),
-        min_relevance=arguments.get("min_relevance"),
         format=arguments["format"],
         name_file=lambda name: name,
+        **conditions(arguments),
     )
     return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
@@ -151,14 +150,8 @@ def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict
 
 def _explain(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     chunk_with_id(store, arguments["id"])
-    settings: dict[str, Any] = {
-        "where": arguments.get("where"),
-        "min_relevance": arguments.get("min_relevance"),
-        "ids": [arguments["id"]],
-    }
-    explanations = store.explain(
-        arguments["q"], arguments["k"], arguments["mode"], ranking=_ranking(arguments), **settings
-    )
+    settings = {"ranking": _ranking(arguments), "ids": [arguments["id"]], **conditions(arguments)}
+    explanations = store.explain(arguments["q"], arguments["k"], arguments["mode"], **settings)
     if not explanations:
         raise UnknownNameError(
             f"the chunk {arguments['id'][:60]!r} is not among the best {arguments['k']} results: pass a larger k, or "
@@ -344,7 +337,9 @@ def model(stores: Mapping[str, ServedStore], name: str) -> dict[str, Any]:
 def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vectors of texts; raise :class:`ragembed.errors.RagembedError` for a request that is not valid."""
     request = _parsed(stores, body)
-    vectors = _encoded(request.store.open().embedder, request)
+    embedder = request.store.open().embedder
+    encode = embedder.encode_queries if request.side == "query" else embedder.encode_documents
+    vectors = encode(list(request.texts))
     if request.dimensions not in (None, vectors.shape[1]):
         raise ConfigError(
             f"dimensions is {request.dimensions}: the vectors of {request.store.name} have {vectors.shape[1]}"
@@ -360,13 +355,6 @@ def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> di
     tokens = sum(map(estimated_tokens, request.texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": request.model, "data": data, "usage": usage}
-
-
-def _encoded(embedder: VectorEncoder, request: _EmbeddingRequest) -> Floats:
-    texts = list(request.texts)
-    if request.side == "query":
-        return embedder.encode_queries(texts)
-    return embedder.encode_documents(texts)
 
 
 def _as_base64(vector: Floats) -> str:

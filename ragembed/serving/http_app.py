@@ -33,7 +33,7 @@ from ragembed.errors import ConfigError
 from ragembed.serving import http_answers, openapi, page, pushed_documents
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, json_response, problem
-from ragembed.serving.http_security import LOOPBACK_NAMES, AllowedHosts, BearerAuth, RequestGuard
+from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard
 from ragembed.serving.http_sockets import connections
 from ragembed.serving.mcp_over_http import make_route
 from ragembed.serving.mcp_server import make_server
@@ -227,17 +227,10 @@ class _HttpHandlers:
         async def handle(request: Request) -> Response:
             arguments = _arguments(request, await request.body(), endpoint)
             request.scope["ragembed.arguments"] = arguments
-
-            def work() -> bytes:
-                return as_json(self.answers.answer(endpoint.name, arguments))
-
-            return json_response(await self.workers.run(work))
+            return json_response(await self.workers.run(lambda: as_json(self.answers.answer(endpoint.name, arguments))))
 
         return Route(
-            _with_slashes(endpoint.path),
-            answering(handle),
-            methods=list(endpoint.methods),
-            name=endpoint.name,
+            _with_slashes(endpoint.path), answering(handle), methods=list(endpoint.methods), name=endpoint.name
         )
 
     async def _embeddings(self, request: Request) -> Response:
@@ -274,8 +267,7 @@ class _HttpHandlers:
 
     def _served(self, request: Request) -> ServedStore:
         """Return the store that the query string names."""
-        arguments = _query_arguments(request)
-        return self.stores[chosen_store(arguments, list(self.stores))]
+        return self.stores[chosen_store(_query_arguments(request), list(self.stores))]
 
     async def _health(self, _request: Request) -> Response:
         return json_response(b'{"status":"ok"}')
@@ -404,11 +396,6 @@ async def _no_such_method(_request: Request, error: Exception) -> Response:
 
 
 # The process
-
-
-def own_addresses(host: str) -> tuple[str, ...]:
-    """Return the addresses by which clients may name a server that listens on ``host``."""
-    return (*LOOPBACK_NAMES, host)
 
 
 def run(

@@ -136,17 +136,14 @@ class RequestGuard:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self._hosts.allow(hosts[0]):
             return problem(421, "the Host header does not name this server: start it with --allow-host NAME")
-        if len(origins) > 1 or not all(self._is_allowed(origin, hosts[0]) for origin in origins):
-            return problem(403, "requests from pages of another origin are refused")
-        if not origins and _is_foreign_fetch(headers):
+        others = [origin for origin in origins if origin not in self._origins]
+        foreign = not all(self._hosts.allow_origin(origin, hosts[0]) for origin in others)
+        if foreign or len(origins) > 1 or (not origins and _is_foreign_fetch(headers)):
             return problem(403, "requests from pages of another origin are refused")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method in _WITH_BODY and kind != "application/json":
             return problem(415, "the content type is not application/json: send JSON")
         return encoding_problem(headers)
-
-    def _is_allowed(self, origin: str, host: str) -> bool:
-        return origin in self._origins or self._hosts.allow_origin(origin, host)
 
 
 def _is_foreign_fetch(headers: Headers) -> bool:

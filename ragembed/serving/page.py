@@ -45,11 +45,7 @@ _LONGEST_TEXT = 8_000
 _WORDS, _VALUES = 8, 6
 _SAMPLE, _EXAMPLES = 300, 3
 _MODE_NAMES = {"hybrid": "Meaning and words", "dense": "Meaning", "lexical": "Words"}
-_PART_TITLES = {
-    "dense": "meaning",
-    "lexical": "words",
-    "shared": "words shared with the best results",
-}
+_PART_TITLES = {"dense": "meaning", "lexical": "words", "shared": "words shared with the best results"}
 _QUESTION = re.compile(r"(how|what|why|when|which|where|who|can|does|is)\b.*|.*\?", re.IGNORECASE)
 _TOPIC = re.compile(r"[A-Z][\w'’-]*( [\w'’,-]+){0,7}\??")
 """A heading that can be a query: one to eight words."""
@@ -189,12 +185,11 @@ class _SearchPage:
         if hits and not view.id and not view.file:
             shown = replace(view, id=hits[0]["id"], part=hits[0].get("store", ""))
         # A bookmark may open a passage that has changed: the results stay.
-        for wanted, part in (
-            (view.file and view.q, partial(self._why_not, view)),
-            (shown.id, partial(self._preview, shown, hits, is_open=shown is view)),
-        ):
+        parts = [partial(self._why_not, view)] if view.file and view.q else []
+        parts += [partial(self._preview, shown, hits, is_open=shown is view)] if shown.id else []
+        for part in parts:
             try:
-                preview += part() if wanted else []
+                preview += part()
             except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
                 status, alert = _problem(error)
                 preview += alert

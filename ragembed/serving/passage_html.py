@@ -32,8 +32,7 @@ _WORDS = (
 
 def _grammar(comment: str) -> re.Pattern[str]:
     return re.compile(
-        rf"(?P<c>{comment})|(?P<s>{_STRINGS})|(?P<n>\b\d[\w.]*)|(?P<k>\b(?:{_WORDS})\b)",
-        re.DOTALL | re.IGNORECASE,
+        rf"(?P<c>{comment})|(?P<s>{_STRINGS})|(?P<n>\b\d[\w.]*)|(?P<k>\b(?:{_WORDS})\b)", re.DOTALL | re.IGNORECASE
     )
 
 

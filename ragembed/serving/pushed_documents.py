@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,9 +169,8 @@ def write_batch(served: ServedStore, body: Mapping[str, Any], wait: float) -> di
     documents = [PushedDocument.parse(value) for value in added]
     deleted = [checked_id(value) for value in gone]
     ids = [document.id for document in documents] + deleted
-    if len(set(ids)) < len(ids):
-        twice = next(document_id for document_id in ids if ids.count(document_id) > 1)
-        raise ConfigError(f"the document {twice} occurs twice in the batch: give each id once")
+    if again := [document_id for document_id, count in Counter(ids).items() if count > 1]:
+        raise ConfigError(f"the document {again[0]} occurs twice in the batch: give each id once")
     if not ids:
         raise ConfigError("the batch is empty: expected documents, or ids to delete")
     return _write(served, documents, deleted, wait)

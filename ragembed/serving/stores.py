@@ -259,6 +259,11 @@ def answered(
     return result, store.filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
 
 
+def conditions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conditions on the results of a search among its arguments."""
+    return {name: arguments.get(name) for name in ("where", "min_relevance")}
+
+
 def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:
     """Return a chunk; raise :class:`UnknownNameError` if there is none with this id."""
     for record in store.get([chunk_id]):

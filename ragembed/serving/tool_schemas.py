@@ -153,7 +153,8 @@ class ToolDefinition:
                 )
         _check_store(present, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-        return {**defaults, **{name: _converted(value, properties[name]) for name, value in present.items()}}
+        whole = {name: int(value) for name, value in present.items() if properties[name].get("type") == "integer"}
+        return {**defaults, **present, **whole}
 
     def _properties(self, stores: Sequence[str]) -> Schema:
         if len(stores) == 1:
@@ -486,12 +487,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
             description="Show what is indexed.",
             arguments={},
             answer=object_schema(
-                {
-                    "schema_version": INTEGER,
-                    "version": TEXT,
-                    "writable": _BOOLEAN,
-                    "stores": array_of(OBJECT),
-                },
+                {"schema_version": INTEGER, "version": TEXT, "writable": _BOOLEAN, "stores": array_of(OBJECT)},
                 ["schema_version", "stores"],
             ),
         ),
@@ -544,10 +540,6 @@ def _is_valid(value: object, schema: Schema) -> bool:
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
     return isinstance(value, str) and len(value) <= _MOST_CHARACTERS and bool(value.strip())
-
-
-def _converted(value: Any, schema: Schema) -> Any:
-    return int(value) if schema.get("type") == "integer" else value
 
 
 def _expected(schema: Schema) -> str:

@@ -34,6 +34,7 @@ from ragembed.serving.stores import (
     ServedTogether,
     answered,
     chunk_with_id,
+    conditions,
     in_document_order,
     joined,
 )
@@ -140,10 +141,8 @@ class StoreTools:
 def _search(
     served: ServedStore | ServedTogether, store: Searchable, arguments: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    settings = {"where": arguments.get("where"), "min_relevance": arguments.get("min_relevance")}
-    hits = store.search(
-        arguments["query"], arguments["k"], arguments["mode"], ranking=RankingOptions(dedupe=True), **settings
-    )
+    settings = {"ranking": RankingOptions(dedupe=True), **conditions(arguments)}
+    hits = store.search(arguments["query"], arguments["k"], arguments["mode"], **settings)
     return _hits(served, arguments, arguments["query"], hits)
 
 
@@ -358,11 +357,8 @@ def _page(
 def _size(text: str, value: Mapping[str, Any], structured: bool) -> int:
     """Return the tokens of a part of an answer, in the larger of its two forms if both are sent."""
     size = estimated_tokens(text) + 1
-    return max(size, _json_tokens(value)) if structured else size
-
-
-def _json_tokens(value: object) -> int:
-    return estimated_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    as_json = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return max(size, estimated_tokens(as_json)) if structured else size
 
 
 def _digest(arguments: Mapping[str, Any]) -> str:
