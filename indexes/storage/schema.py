@@ -129,15 +129,6 @@ CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     SELECT old.key, (SELECT value + 1 FROM meta WHERE key = 'generation')
     WHERE EXISTS (SELECT 1 FROM derived WHERE name = 'postings');
 END;
-CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
-    INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
-    VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
-    INSERT INTO chunks_fts (rowid, title, headings, text)
-    VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
-    INSERT OR REPLACE INTO stale_postings (chunk, generation)
-    SELECT old.key, (SELECT value + 1 FROM meta WHERE key = 'generation')
-    WHERE EXISTS (SELECT 1 FROM derived WHERE name = 'postings');
-END;
 
 CREATE TABLE derived (                  -- files that can be made again from the rest of the store
     file               TEXT PRIMARY KEY,    -- name below derived/
@@ -147,7 +138,7 @@ CREATE TABLE derived (                  -- files that can be made again from the
     chunks             INTEGER NOT NULL,    -- number of chunks, or of vectors (queries), that it was made from
     last               INTEGER NOT NULL     -- highest key of these chunks (postings) or row of their vectors (others)
 ) WITHOUT ROWID;
-CREATE TABLE stale_postings (           -- chunks that were deleted or changed
+CREATE TABLE stale_postings (           -- chunks that were deleted
     chunk      INTEGER PRIMARY KEY,
     generation INTEGER NOT NULL         -- then: postings that were made earlier no longer cover the chunk
 );
