@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.runnables import RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import ValidationError
@@ -39,14 +38,6 @@ def test_compresses_documents_to_blocks(store: RagVectorStore) -> None:
     found = RagRetriever(vectorstore=store, search_type="lexical", reranker=context).invoke("lock 2")
     assert all(document.metadata["path"] == "docs/locks.md" for document in found)
     assert sum(len(document.page_content) for document in found) <= 300
-
-
-def test_documents_of_other_stores_are_packed_with_their_own_text(store: RagVectorStore) -> None:
-    documents = [Document("Tea needs water.", metadata={"source": "tea.txt"}), Document("Birds fly.", id="bird")]
-    blocks = RagContext(vectorstore=store).pack(documents).blocks
-    assert [block.text for block in blocks] == ["Tea needs water.", "Birds fly."]
-    assert blocks[0].source == "tea.txt"
-    assert [block.path for block in blocks] == ["tea.txt", "bird"]
 
 
 def test_documents_without_a_file_are_headed_by_their_source(unfitted: RagEmbeddings) -> None:
