@@ -49,15 +49,6 @@ def test_importing_the_package_is_light():
     assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
-def test_importing_the_training_package_is_light():
-    code = "from ragembed.papers.training import RECIPES, StepSettings, TrainingSettings"
-    assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
-
-
-def test_importing_the_embedder_is_light():
-    assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
-
-
 def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
@@ -85,7 +76,7 @@ def test_a_run_without_changes_needs_no_framework(store):
     assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("preset", ["minilm", "bert+avg", "re"])
+@pytest.mark.parametrize("preset", ["minilm", pytest.param("bert+avg", marks=pytest.mark.slow)])
 def test_a_run_after_an_edit_needs_no_framework(tmp_path, tiny_model, preset):
     store = make_store(tmp_path, "--preset", preset, "--model", tiny_model)
     (tmp_path / "a.md").write_text("# Locks\n\na reader never waits for the writer\n")
@@ -99,10 +90,6 @@ def test_status_and_files_and_chunks_need_no_framework(store):
         for args in (("status",), ("files", store.parent), ("chunks", store.parent / "a.md"))
     )
     assert loaded("\n".join(run)).isdisjoint(HEAVY)
-
-
-def test_only_the_langchain_package_imports_langchain():
-    assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})
 
 
 def test_training_help_is_light():

@@ -62,7 +62,9 @@ def docs(tmp_path):
     return tmp_path / "docs"
 
 
-@pytest.mark.parametrize("preset", ["minilm", "re", "bert+avg"])
+@pytest.mark.parametrize(
+    "preset", ["bert+avg", *(pytest.param(each, marks=pytest.mark.slow) for each in ("minilm", "re"))]
+)
 def test_store_commands_work_without_pytorch_and_scipy(light, docs, tiny_model, preset):
     store = ("--store", docs.parent / "store")
     done = light(
@@ -119,9 +121,6 @@ def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
     [
         ("from ragembed.papers.training import train_from_dictionary", "papers"),
         ("from ragembed.postprocess import ZScoreEstimator", "papers"),
-        ("from ragembed.papers import clustering_accuracy", "papers"),
-        ("from ragembed.papers import classification_accuracy", "papers"),
-        ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "papers"),
         ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "torch"),
         ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "torch"),
         ("from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'])", "papers"),
