@@ -68,6 +68,7 @@ def test_duplicate_text_is_kept_once_unless_metadata_differs(tmp_path: Path) -> 
     ("chunks", "about"),
     [
         (["a", "b"], {"ids": ["a"]}),
+        (["a"], {"metadata": [{}, {}]}),
         ("a text", {}),
     ],
 )

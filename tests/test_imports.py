@@ -49,6 +49,15 @@ def test_importing_the_package_is_light():
     assert loaded("import ragembed").isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
+def test_importing_the_training_package_is_light():
+    code = "from ragembed.papers.training import RECIPES, StepSettings, TrainingSettings"
+    assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
+
+
+def test_importing_the_embedder_is_light():
+    assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
+
+
 def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
@@ -90,6 +99,10 @@ def test_status_and_files_and_chunks_need_no_framework(store):
         for args in (("status",), ("files", store.parent), ("chunks", store.parent / "a.md"))
     )
     assert loaded("\n".join(run)).isdisjoint(HEAVY)
+
+
+def test_only_the_langchain_package_imports_langchain():
+    assert loaded("import ragembed.langchain").isdisjoint({*HEAVY, "faiss", "langchain_community"} - {"langchain_core"})
 
 
 def test_training_help_is_light():

@@ -121,6 +121,9 @@ def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
     [
         ("from ragembed.papers.training import train_from_dictionary", "papers"),
         ("from ragembed.postprocess import ZScoreEstimator", "papers"),
+        ("from ragembed.papers import clustering_accuracy", "papers"),
+        ("from ragembed.papers import classification_accuracy", "papers"),
+        ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "papers"),
         ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "torch"),
         ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "torch"),
         ("from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'])", "papers"),

@@ -93,6 +93,7 @@ def test_each_limit_gives_a_result_or_one_error(in_folder, tmp_path, monkeypatch
         RuntimeError("can't start new thread"),
         RuntimeError("std::bad_alloc"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1179648 bytes."),
+        RuntimeError("could not create a primitive"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
     ],
     ids=repr,

@@ -177,6 +177,7 @@ def test_store_is_created_only_in_a_missing_or_empty_folder(cli: Any, tmp_path: 
         ("store.db-wal", b"\x37\x7f\x06\x82 pages"),
         (".store.db.new-journal", b"\xd9\xd5\x05\xf9 pages"),
         (".store.db.new", b""),
+        ("..gitignore.7.tmp", b"*"),
     ],
 )
 def test_store_with_interrupted_creation_is_created_again(store: Path, left: str, content: bytes) -> None:
