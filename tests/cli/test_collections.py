@@ -312,6 +312,7 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
         ("[index]\nhidden = 'yes'", "'hidden' in [index] is 'yes': expected true or false"),
         ("[index]\nmax-size = 'much'", "'max-size' in [index]: 'much' is not a size"),
         ("[index]\noverlap = [1]", "expected a text or a number"),
+        ("index = 1", "index is 1: expected a table"),
         ('default = "all"', "default is 'all': expected a collection of this file"),
         ('[collections.x.stores]\na = "../.."', "the store a in [collections.x.stores]"),
     ],

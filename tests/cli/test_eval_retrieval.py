@@ -405,6 +405,7 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
             "unknown system 'nope': expected a mode (hybrid, dense, lexical), a preset (minilm",
         ),
         (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha applies only to hybrid search"),
+        (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:alpha=2", "hybrid"],
             "'hybrid:alpha=2': alpha is 2.0: expected a number from 0 (lexical only)",

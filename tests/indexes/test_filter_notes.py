@@ -49,6 +49,7 @@ def store(tmp_path: Path, tiny_model: Path) -> Iterator[Store]:
         ("path = 'docs'", "no indexed file has the path 'docs': to select the files in this folder, write path"),
         ("path GLOB './docs'", "no indexed file has a path like './docs': to select the files in this folder, write"),
         ("source IN ('a', 'b')", "no indexed file has one of the paths 'a', 'b'"),
+        ({"path": {"$like": "%.pdf"}}, "no indexed file has a path like '%.pdf'"),
     ],
 )  # fmt: skip
 def test_filter_that_cannot_match_has_a_note(store: Store, where: Where, note: str) -> None:

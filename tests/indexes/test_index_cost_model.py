@@ -79,6 +79,7 @@ def test_obstacle_names_the_limit_and_the_value():
     ("budget", "message"),
     [
         ({"max_memory": 0}, "max_memory is 0: expected more than 0"),
+        ({"max_latency_ms": 0.0}, "max_latency_ms is 0.0"),
         ({"min_recall": 0}, "min_recall is 0: expected a share above 0 and up to 1"),
         ({"min_recall": math.nan}, "min_recall is nan"),
     ],

@@ -381,6 +381,9 @@ def test_index_contains_its_vectors(kind, size, tmp_path):
     for wrong in ((spec, size + 1, DIM), (spec, size, DIM + 1)):
         with pytest.raises(StoreDamagedError, match="expected a FAISS index"):
             SegmentIndex(tmp_path / "i", *wrong)
+    other = KINDS[KINDS.index(kind) - 1]
+    with pytest.raises(StoreDamagedError, match=f"of kind {other}"):
+        SegmentIndex(tmp_path / "i", parse_spec(other), size, DIM)
 
 
 @pytest.mark.parametrize("kind", KINDS)

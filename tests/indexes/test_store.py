@@ -351,3 +351,21 @@ def test_other_object_than_an_embedder_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"the embedder is a dict: expected a fitted Embedder.*VectorEncoder"):
         Store.create(tmp_path / "store", {})
     assert not (tmp_path / "store").exists()
+
+
+def test_empty_store_finds_nothing(tmp_path, encoder):
+    with Store.create(tmp_path / "s", encoder) as store:
+        for mode in ("dense", "lexical", "hybrid"):
+            assert store.search("anything", 5, mode) == []
+        assert store.search_vector(np.zeros(3)) == []
+        assert len(store) == 0
+        assert store.get(["a"]) == []
+
+
+def test_readded_text_is_not_encoded_again(plane, make_record):
+    encoder = plane.embedder
+    before = encoder.encoded
+    plane.delete(["n"])
+    plane.add([make_record("n2", "north")])
+    assert encoder.encoded == before
+    assert ids(plane.search("north", 1, "dense")) == ["n2"]

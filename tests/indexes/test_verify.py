@@ -346,6 +346,8 @@ def test_index_that_differs_from_raw_vectors_is_reported(known):
     "statement",
     [
         "INSERT INTO tombstones SELECT row FROM chunks LIMIT 1",
+        "DELETE FROM tombstones",
+        "UPDATE vectors SET position = position + 1 WHERE row = (SELECT max(row) FROM vectors)",
         "DELETE FROM vectors WHERE row = 1",
         "UPDATE chunks SET row = 999 WHERE key = 1",
     ],
@@ -361,6 +363,7 @@ def test_inconsistent_rows_are_reported(known, statement):
         "text = 'another text'",
         "headings = '[\"H\"]'",
         "metadata = '['",
+        f"metadata = '{'[' * 100_000}'",
     ],
 )
 def test_changed_chunk_is_found_by_its_text_hash(known, change):
@@ -380,6 +383,7 @@ UNWRITE = (
     [
         UNWRITE,
         "INSERT INTO chunks_fts (rowid, title, headings, text) VALUES (7, 'T', '[]', 'zebra')",
+        "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')",
         "DELETE FROM chunks_fts_data WHERE id > 10",
     ],
 )
@@ -659,3 +663,15 @@ def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="expected a hash"):
         store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
+
+
+def test_truncated_index_is_refused(known):
+    file = sorted(known.glob("segments/*/index.faiss"))[0]
+    file.write_bytes(file.read_bytes()[:120])
+    rename_hash(known, file, "index_sha256")
+    with (
+        Store.open(known, KnownEncoder()) as store,
+        pytest.raises(StoreDamagedError, match="lies outside the file"),
+    ):
+        store.search("text", 3, "dense")
+    assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}

@@ -41,6 +41,7 @@ PIECES = [
     ("text", "expected"),
     [
         ("x = 1", ONE),
+        ("x == 1", ONE),
         ("x=1", ONE),
         ("x != 1", Not(ONE)),
         ("x >= 1", Comparison(X, ">=", 1)),
@@ -55,6 +56,7 @@ PIECES = [
         ("x NOT BETWEEN 1 AND 2", Not(And((Comparison(X, ">=", 1), Comparison(X, "<=", 2))))),
         ("x IS NULL", Not(Exists(X))),
         ("x Is Not Null", Exists(X)),
+        ("x = null", Not(Exists(X))),
         ("NOT x = 1", Not(ONE)),
     ],
 )
@@ -145,6 +147,7 @@ def test_deep_nesting_raises(text):
         ("doc-id = 3", "unexpected '-' at character 4: .*; put names with characters other"),
         ("x = 1; DROP TABLE chunks", "unexpected ';' at character 6"),
         ("x = ‘md’", "unexpected '‘' at character 5: put strings in single quotes"),
+        ("x = \0", "unexpected '\\\\x00' at character 5"),
         (
             "size > 20M",
             "'20M' is not a number at character 8: put dates and other strings in single quotes, as in '20M'",

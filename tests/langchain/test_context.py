@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from langchain_core.documents import Document
 from langchain_core.runnables import RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import ValidationError
@@ -60,3 +61,11 @@ def test_documents_without_a_file_are_headed_by_their_source(unfitted: RagEmbedd
 def test_another_vector_store_is_an_error(unfitted: RagEmbeddings) -> None:
     with pytest.raises(ValidationError, match="vectorstore is a InMemoryVectorStore: expected a RagVectorStore"):
         RagContext(vectorstore=InMemoryVectorStore(unfitted))
+
+
+def test_documents_of_other_stores_are_packed_with_their_own_text(store: RagVectorStore) -> None:
+    documents = [Document("Tea needs water.", metadata={"source": "tea.txt"}), Document("Birds fly.", id="bird")]
+    blocks = RagContext(vectorstore=store).pack(documents).blocks
+    assert [block.text for block in blocks] == ["Tea needs water.", "Birds fly."]
+    assert blocks[0].source == "tea.txt"
+    assert [block.path for block in blocks] == ["tea.txt", "bird"]

@@ -237,3 +237,8 @@ def test_zero_vectors_have_cosine_0() -> None:
         store.add_texts(["a"])
         assert [score for _, score in store.similarity_search_with_score("a")] == [0.0]
         assert [score for _, score in store.similarity_search_with_relevance_scores("a")] == [0.5]
+
+
+def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:
+    with pytest.raises(KeyError, match="no such"):
+        store.similarity_search("lock", filter=lambda metadata: metadata["no such"])

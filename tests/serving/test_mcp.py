@@ -178,6 +178,7 @@ async def test_no_text_can_forge_a_hit_or_the_end_of_its_fence(store):
         ("get", {}, "get needs either path or id"),
         ("get", {"path": "docs/locks.md", "start_line": 9}, "its last indexed line is 8"),
         ("get", {"path": "docs/locks.md", "start_line": 3, "end_line": 2}, "end_line is 2, before start_line 3"),
+        ("get", {"path": "lock.md"}, "'lock.md' is not an indexed file of the store docs: expected a path from an"),
         ("get", {"path": "locks.md"}, "did you mean docs/locks.md?"),
         ("why_not", {"query": "a", "path": "docs/none.md"}, "docs/none.md is not in the store: it was never indexed"),
         ("delete", {"path": "docs/locks.md"}, "unknown tool 'delete': expected one of search, context"),
