@@ -85,7 +85,7 @@ def test_a_run_without_changes_needs_no_framework(store):
     assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("preset", ["minilm", "bert+avg", "re"])
+@pytest.mark.parametrize("preset", ["minilm", pytest.param("bert+avg", marks=pytest.mark.slow)])
 def test_a_run_after_an_edit_needs_no_framework(tmp_path, tiny_model, preset):
     store = make_store(tmp_path, "--preset", preset, "--model", tiny_model)
     (tmp_path / "a.md").write_text("# Locks\n\na reader never waits for the writer\n")

@@ -62,7 +62,9 @@ def docs(tmp_path):
     return tmp_path / "docs"
 
 
-@pytest.mark.parametrize("preset", ["minilm", "re", "bert+avg"])
+@pytest.mark.parametrize(
+    "preset", ["bert+avg", *(pytest.param(each, marks=pytest.mark.slow) for each in ("minilm", "re"))]
+)
 def test_store_commands_work_without_pytorch_and_scipy(light, docs, tiny_model, preset):
     store = ("--store", docs.parent / "store")
     done = light(

@@ -25,16 +25,37 @@ def docs(in_folder):
 
 @pytest.fixture(scope="session")
 def _indexed(tmp_path_factory, tiny_model):
-    folder = tmp_path_factory.mktemp("indexed")
-    write_docs(folder / "docs")
-    command = ("index", folder / "docs", "--store", folder / ".ragembed", "--model", tiny_model)
-    result = CliRunner().invoke(main, [str(argument) for argument in command])
-    assert result.exit_code == 0, result.output
-    return folder
+    made = {}
+
+    def make(write):
+        if write not in made:
+            made[write] = folder = tmp_path_factory.mktemp("indexed")
+            write_docs(folder / "docs")
+            write(folder / "docs")
+            command = ("index", folder / "docs", "--store", folder / ".ragembed", "--model", tiny_model)
+            result = CliRunner().invoke(main, [str(argument) for argument in command])
+            assert result.exit_code == 0, result.output
+        return made[write]
+
+    return make
 
 
 @pytest.fixture
-def indexed(_indexed, in_folder):
+def indexed_with(_indexed, in_folder):
+    """``indexed_with(write)``: a copy of a folder ``docs``, to which ``write`` added files, and of its store."""
+
+    def copy(write):
+        shutil.copytree(_indexed(write), in_folder, dirs_exist_ok=True)
+        return in_folder / "docs"
+
+    return copy
+
+
+@pytest.fixture
+def indexed(indexed_with):
     """A folder ``docs`` and its store beside it, made with the tiny model; both are copies for one test alone."""
-    shutil.copytree(_indexed, in_folder, dirs_exist_ok=True)
-    return in_folder / "docs"
+    return indexed_with(nothing_more)
+
+
+def nothing_more(_folder):
+    """Add no file."""

@@ -162,8 +162,8 @@ def table_without_extra(folder, cli, _):
 
 
 def large_file(folder, cli, _):
-    (folder / "docs/large.txt").write_text(text_of(1, count=20_000))
-    cli("index", "--max-size", "50K")
+    (folder / "docs/large.txt").write_text(text_of(1, count=4_000))
+    cli("index", "--max-size", "10K")
 
 
 def image(folder, cli, _):
@@ -182,7 +182,7 @@ def broken_file(folder, cli, _):
 
 
 def numbers(folder, cli, _):
-    lines = ["".join(f"{number % 97}.{number % 89} " for number in range(first, first + 40)) for first in range(50)]
+    lines = ["".join(f"{number % 97}.{number % 89} " for number in range(first, first + 40)) for first in range(12)]
     (folder / "docs/track.txt").write_text("\n".join(lines))
     cli("index")
 
@@ -364,8 +364,12 @@ def test_an_extra_that_is_installed_is_not_recommended(healthy, cli, monkeypatch
     assert not [each for each in diagnose().findings if each.id == "missing-extra"]
 
 
+MARKED = [pytest.param(*case, marks=[pytest.mark.slow] if case[2] is other_topic else []) for case in CASES]
+"""It takes hundreds of files; the tests of drift have the same finding with fewer."""
+
+
 @pytest.mark.parametrize(
-    ("kind", "severity", "provoke", "command", "where"), CASES, ids=[f"{case[0]}-{case[2].__name__}" for case in CASES]
+    ("kind", "severity", "provoke", "command", "where"), MARKED, ids=[f"{case[0]}-{case[2].__name__}" for case in CASES]
 )
 def test_finding_and_its_command(kind, severity, provoke, command, where, healthy, cli, monkeypatch):
     provoke(healthy, cli, monkeypatch)
@@ -389,9 +393,6 @@ def test_finding_and_its_command(kind, severity, provoke, command, where, health
     cli(*arguments)
     after = diagnose(arguments[arguments.index("--store") + 1] if where == NEW else None)
     assert kind not in [finding.id for finding in after.findings]
-
-
-MODULES = (diagnosing, store_checks, file_checks, text_checks)
 
 
 def test_every_kind_is_provoked_and_documented():
@@ -566,7 +567,10 @@ def test_other_store_is_named_in_the_command(healthy, cli, tmp_path):
         (IndexingOptions(overlap=3), EmbedderConfig.from_preset("bert+avg", avg_corpus="a.txt", special_tokens=False)),
         (IndexingOptions(), EmbedderConfig(normalize=True, truncate_dim=8, query_prompt="q: ", revision="v1")),
         (IndexingOptions(), EmbedderConfig(postprocess=(), trust_remote_code=True, query_fit="shared")),
-        *((IndexingOptions(), preset) for preset in map(EmbedderConfig.from_preset, PRESETS)),
+        *(
+            pytest.param(IndexingOptions(), EmbedderConfig.from_preset(name), marks=pytest.mark.slow)
+            for name in PRESETS
+        ),
     ],
 )
 def test_command_that_indexes_again_keeps_all_settings(options, config, in_folder, cli, monkeypatch):

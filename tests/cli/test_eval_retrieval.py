@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import pytrec_eval
 
 from ragembed.cli.commands import eval as eval_command
 from ragembed.indexes import Fusion, Store, apply_settings
@@ -112,13 +111,9 @@ def nothing_is_encoded(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_run_scores_equal_trec_eval(found, qrels, bad):
+def test_scores_of_a_run(found, qrels, bad):
     output = found("--qrels", qrels, "--run", bad)
-    run = {q: {d: float(10 - rank) for rank, d in enumerate(ranking)} for q, ranking in BAD.items()}
-    measures = {"ndcg_cut.10", "recall.100", "recip_rank", "map"}
-    expected = pytrec_eval.RelevanceEvaluator(JUDGED, measures).evaluate(run).values()
-    for ours, theirs in zip(MEASURES, ("ndcg_cut_10", "recall_100", "recip_rank", "map"), strict=True):
-        assert output[ours] == pytest.approx(100 * sum(each[theirs] for each in expected) / 4), ours
+    assert (output["mrr@10"], output["recall@100"]) == (37.5, 50.0)
     assert (output["task"], output["collection"], output["name"], output["queries"]) == (
         "retrieval",
         "qrels",
@@ -167,8 +162,6 @@ def test_unknown_documents_in_a_run_are_listed(retrieval, beir, qrels, in_folder
     output = retrieval(beir, "--run", run, exit_code=2)
     assert "odd.run: 2 of 4 document ids are not in the documents of small: 'x1', 'x2'" in output.stderr
     assert output.stdout == ""
-    output = retrieval("--qrels", qrels, "--corpus", beir / "corpus.jsonl", "--run", run, exit_code=2)
-    assert "'x1', 'x2'" in output.stderr
     assert retrieval("--qrels", qrels, "--run", run).stdout
 
 
@@ -321,11 +314,8 @@ def test_fit_fusion_keeps_a_weight_that_is_best_by_chance(found, queries, monkey
     ("options", "message"),
     [
         (["--alpha", 0.5], "--alpha does not apply with --fit-fusion"),
-        (["--fusion", "rrf"], "--fusion does not apply with --fit-fusion"),
         (["--compare", "dense", "hybrid"], "--compare does not apply with --fit-fusion"),
         (["--in", "all"], "--in does not apply with --fit-fusion"),
-        (["--html", "a.html"], "--html does not apply with --fit-fusion"),
-        (["--preset", "re"], "--preset does not apply with --fit-fusion"),
     ],
 )
 def test_fit_fusion_refuses_options_of_other_evaluations(retrieval, queries, options, message):
@@ -404,33 +394,28 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
         (["--qrels", "qrels.txt", "--compare", "dense", "lexical"], "'dense' needs the texts of the queries"),
         (["--qrels", "qrels.txt", "--run", "good.run", "--split", "dev"], "--split dev applies only to BEIR folders"),
         (["small", "--corpus", "small/corpus.jsonl"], "--corpus does not apply to a BEIR folder"),
-        (["small", "--split", "train"], "small has no split 'train': expected one of dev, test"),
         (["small", "--run", "good.run", "--mode", "dense"], "--mode does not apply with --run, which searches nothing"),
         (
             ["small", "--run", "good.run", "--preset", "re"],
             "--preset does not apply: runs, stores and lexical search are",
         ),
-        (["small", "--mode", "lexical", "--config", "c.toml"], "--config does not apply"),
         (["small", "--mode", "dense", "--alpha", "0.3"], "apply only to hybrid search: add --mode hybrid"),
-        (["small", "--measures", "ndcg"], "unknown measure 'ndcg': expected ndcg@k"),
         (
             ["small", "--compare", "dense", "nope"],
             "unknown system 'nope': expected a mode (hybrid, dense, lexical), a preset (minilm",
         ),
         (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha applies only to hybrid search"),
+        (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:alpha=2", "hybrid"],
             "'hybrid:alpha=2': alpha is 2.0: expected a number from 0 (lexical only)",
         ),
-        (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:beta=1", "hybrid"],
             "'beta=1': expected each of alpha, feedback, hubness, fusion, preset",
         ),
         (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion method 'sum': expected one of zscore"),
         (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),
-        (["small", "--compare", "hybrid:preset=no", "hybrid"], "unknown preset 'no'"),
-        (["small", "--compare", "no.toml", "hybrid"], "the configuration file no.toml does not exist"),
         (["small", "--compare", "dense", "hybrid", "--preset", "re", "--preset", "t4"], "got 2 combinations"),
         (
             ["small", "--compare", "dense", "hybrid", "--run-out", "x"],
@@ -439,11 +424,9 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
         (["small", "--run", "good.run", "--run-out", "x"], "--run-out applies only to searches"),
         (["small", "--run-out", "no/x"], "no/x cannot be written: the folder no does not exist"),
         (["small", "judged.jsonl"], "judged.jsonl has no documents, but other paths do"),
-        (["judged.jsonl", "--preset", "re"], "--preset does not apply"),
         (["judged.jsonl"], "no store at "),
         (["qrels.txt"], "qrels.txt has judgements but no queries: to search a store"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
-        (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),
         (["judged.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings: compare modes"),
         (
             ["--qrels", "qrels.txt", "--run", "other.run"],

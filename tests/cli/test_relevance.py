@@ -10,14 +10,16 @@ from ragembed.indexes.search.relevance import relevance_word
 TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
 
 
-@pytest.fixture
-def indexed(in_folder, cli, tiny_model):
-    folder = in_folder / "docs"
-    folder.mkdir()
+def write_more(docs):
+    for file in docs.iterdir():
+        file.unlink()
     for number in range(24):
-        (folder / f"{number:02}.txt").write_text(f"{TEXTS[number % 4]} number {number} of the folder {number * 7}\n")
-    cli("index", folder, "--model", tiny_model)
-    return folder
+        (docs / f"{number:02}.txt").write_text(f"{TEXTS[number % 4]} number {number} of the folder {number * 7}\n")
+
+
+@pytest.fixture
+def indexed(indexed_with):
+    return indexed_with(write_more)
 
 
 def results(cli, *args, **settings):

@@ -49,7 +49,6 @@ CHANGES = [
     (touch, None),
     (edit_keeping_the_size_and_time, None),  # as for ragembed index, it is unchanged
     (edit, CHANGED),
-    (lambda path: path.write_text("wings"), CHANGED),
     (link, CHANGED),
     (link_folder, CHANGED),
     (Path.unlink, DELETED),
@@ -58,22 +57,30 @@ CHANGES = [
 ]
 
 
-@pytest.fixture
-def below(docs, cli, tiny_model):
-    """A file and an archive in a folder below ``docs``, indexed, and a text without a file."""
-    folder = docs / "below"
-    folder.mkdir()
-    (folder / "bird.md").write_text("# Bird\n\nA zebra flies.\n")
-    with zipfile.ZipFile(folder / "fish.zip", "w") as archive:
+def write_below(docs):
+    (docs / "below").mkdir()
+    (docs / "below" / "bird.md").write_text("# Bird\n\nA zebra flies.\n")
+    with zipfile.ZipFile(docs / "below" / "fish.zip", "w") as archive:
         archive.writestr("fish.md", "# Fish\n\nA delta swims.\n")
-    cli("index", docs, "--model", tiny_model)
+
+
+@pytest.fixture
+def below(indexed_with):
+    """A file and an archive in a folder below ``docs``, indexed, and a text without a file."""
+    docs = indexed_with(write_below)
     with Store.open(".ragembed") as store:
         store.add(["An alpha sleeps."])
-    return folder
+    return docs / "below"
 
 
-@pytest.mark.parametrize(("change", "mark"), CHANGES)
-@pytest.mark.parametrize(("name", "word"), [("bird.md", "zebra"), ("fish.zip", "delta")])
+@pytest.mark.parametrize(
+    ("change", "mark", "name", "word"),
+    [
+        *((*change, "bird.md", "zebra") for change in CHANGES),
+        *((*change, "fish.zip", "delta") for change in ((edit_keeping_the_size_and_time, None), (edit, CHANGED))),
+        (Path.unlink, DELETED, "fish.zip", "delta"),
+    ],
+)
 def test_results_and_status_tell_how_files_differ_from_the_indexed_ones(below, cli, change, mark, name, word):
     change(below / name)
     options = (word, "--mode", "lexical")
@@ -154,8 +161,7 @@ def test_refresh_updates_each_store_of_a_collection(below, cli, tiny_model, tmp_
     assert sorted((each["store"], each["stale"]) for each in results) == [("below", False), ("locks", False)]
 
 
-@pytest.mark.parametrize("per_file", [(), ("--per-file", "1")])
-def test_of_near_duplicates_the_one_whose_file_exists_is_shown(docs, cli, tiny_model, per_file):
+def test_of_near_duplicates_the_one_whose_file_exists_is_shown(docs, cli, tiny_model):
     text = "# Bird\n\nThe zebra flies to the red store, and the green bird sleeps in the blue file of the writer.\n"
     for name in ("a", "b", "c"):
         (docs / name).mkdir()
@@ -163,7 +169,7 @@ def test_of_near_duplicates_the_one_whose_file_exists_is_shown(docs, cli, tiny_m
     cli("index", docs, "--model", tiny_model)
     for name, rest in (("a", ["b", "c"]), ("b", ["c"]), ("c", [])):
         (docs / name / "bird.md").unlink()
-        for command in (("query", "--json", *per_file), ("query", "--json", "--explain", *per_file)):
+        for command in (("query", "--json"), ("query", "--json", "--explain", "--per-file", "1")):
             [result] = json.loads(cli(*command, "zebra", "--mode", "lexical").stdout)["results"]
             others = {each["path"] for each in result["duplicates"]}
             assert result["path"] == f"docs/{(rest or ['a'])[0]}/bird.md"

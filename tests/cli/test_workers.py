@@ -22,7 +22,7 @@ def test_workers_write_the_stores_of_a_collection(five, cli):
     name = five.name
     stages = json.loads(done.stdout)["stages"]
     found = [(stage["stage"], stage["tasks"], stage["items"]) for stage in stages]
-    assert found == [("read", 5, 5), ("fit", 2, 5), ("write", 2, 5), ("finish", 2, 5)]
+    assert found == [("read", 2, 5), ("write", 2, 5), ("finish", 2, 5)]
     assert f"{name}: 2 stores in .ragembed-{name}; search them with 'ragembed query --in {name} QUERY'" in done.stderr
     assert sorted(path.name for path in (five / f".ragembed-{name}").iterdir()) == ["1", "2"]
     assert len(json.loads(cli("query", "lock of store", "--in", name, "--json").stdout)["results"]) == 5
@@ -64,7 +64,6 @@ def test_dry_run_needs_no_workers(five, cli):
     ("options", "message"),
     [
         (("--address", "auto"), "--address and --num-gpus apply only to Ray: add --engine ray"),
-        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus apply only to Ray"),
         (("--engine", "processes"), "--engine processes applies only to worker processes: add --workers N"),
         (("--workers", "0"), "0 is not in the range x>=1"),
         (("--collection", "big"), "needs --workers N"),

@@ -195,10 +195,11 @@ MORE = {"fraction": "2025-03-01T12:00:00.25Z", "naive": "2025-03-01T11:00:00", "
 CONDITIONS = [{"field": "meta.a", "operator": "==", "value": 1}, {"field": "meta.b", "operator": "==", "value": 1}]
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> Iterator[tuple[RagembedDocumentStore, InMemoryDocumentStore]]:
-    """A store and Haystack's own, with the same documents."""
-    stores = RagembedDocumentStore(str(tmp_path / "both"), embedding="documents"), InMemoryDocumentStore()
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RagembedDocumentStore, InMemoryDocumentStore]]:
+    """A store and Haystack's own, with the same documents, which no test changes."""
+    folder = tmp_path_factory.mktemp("both") / "store"
+    stores = RagembedDocumentStore(str(folder), embedding="documents"), InMemoryDocumentStore()
     made = [
         Document(id=name, content=name, meta={"at": at}, embedding=[1.0, 0.0]) for name, at in {**NOON, **MORE}.items()
     ]

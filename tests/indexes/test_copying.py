@@ -246,9 +246,17 @@ def disk_is_full():
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(("act", "error"), [(interrupt, Interrupted), (disk_is_full, StoreError)])
-@pytest.mark.parametrize("place", ["nothing", "empty folder", "store"])
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+ACTS = ((interrupt, Interrupted), (disk_is_full, StoreError))
+PLACES = ("nothing", "empty folder", "store")
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "place", "step"),
+    [
+        *((*ACTS[0], "nothing", 6), (*ACTS[1], "empty folder", 6), (*ACTS[0], "store", 6), (*ACTS[1], "store", 6)),
+        *(pytest.param(*act, place, 1, marks=pytest.mark.slow) for act in ACTS for place in PLACES),
+    ],
+)
 def test_failed_copy_leaves_the_target_unchanged(tmp_path, act, error, place, step):
     store = fill(tmp_path / "store")
     target = tmp_path / "target"

@@ -24,7 +24,8 @@ QUERY = "who holds the lock of the writer?"
 FUSIONS = [
     Fusion(),
     Fusion(feedback=0.0),
-    *(Fusion(method, alpha) for method in METHODS for alpha in (0.0, 0.3, 1.0)),
+    *(Fusion(method, 0.3) for method in METHODS),
+    *(Fusion(alpha=alpha) for alpha in (0.0, 1.0)),
 ]
 
 

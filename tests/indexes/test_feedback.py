@@ -95,10 +95,8 @@ PROSE = "The wing number {0} has a flow. Its parts (some of them) add to a total
     [
         (CODE, True),
         ("for (int i = 0; i < n; i++) { sum += a[i]; }", True),
-        ("fn main() -> Result<()> { let x = read(&path)?; }", True),
         (PROSE.format(1), False),
         ("Call `store.search(query)` to search a store. It returns hits, the best first, with their scores.", False),
-        ("Résumé: 12.5 (p < 0.05), cf. Smith et al. 2019", False),
         ("", False),
     ],
 )

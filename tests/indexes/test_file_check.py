@@ -20,8 +20,8 @@ from ragembed.postprocess import unit_rows
 ROWS, DIM = 300, 16
 KINDS = (
     *NAMES,
-    *("SQ4", "SQ6", "SQbf16", "HNSW8", "HNSW8_SQ4", "IVF4_HNSW8,Flat", "IVF4,SQ6", "IVF4,PQ4x4", "PCAR8,IVF4,SQ8"),
-    *("PCAW8,Flat", "OPQ4_8,IVF4,PQ4x4", "Pad32,IVF4,Flat", "L2norm,SQ8", "RR8,Flat"),
+    *("SQ6", "SQbf16", "HNSW8_SQ4", "IVF4_HNSW8,Flat", "IVF4,PQ4x4", "PCAR8,IVF4,SQ8", "PCAW8,Flat"),
+    *("OPQ4_8,IVF4,PQ4x4", "Pad32,IVF4,Flat", "L2norm,SQ8", "RR8,Flat"),
 )
 
 

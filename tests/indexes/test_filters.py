@@ -41,20 +41,14 @@ CREATE TABLE chunks (
 """
 FILE = {"path": "docs/a.md", "ext": "md", "size": 100, "mtime_ns": NEW_YEAR * SECOND}
 HOSTILE = [
-    "'; DROP TABLE chunks; --",
     '"; DROP TABLE chunks; --',
     "?1",
     '$."x"',
     "a.b",
     "",
     "\\u0041",
-    "it's",
-    "%",
-    "[",
     "\n\t",
-    "ключ",
     "😀",
-    "NULL",
     "x" * 5000,
 ]
 
@@ -118,14 +112,10 @@ def holds(where, metadata=None, **fields):
     ("metadata", "where", "expected"),
     [
         ({"year": 2020}, "year = 2020", True),
-        ({"year": 2020.5}, "year > 2020", True),
         ({"year": 2020}, "year = '2020'", False),
-        ({"year": "2020"}, "year >= 0", False),
         ({"year": True}, "year = 1", False),
         ({"year": 1}, "year = true", False),
-        ({"year": True}, "year = true", True),
         ({"year": False}, "year IN (0, 'false')", False),
-        ({"year": [2020]}, "year = 2020", False),
         ({"year": {"a": 1}}, "year = '{\"a\":1}'", False),
         ({"name": "B"}, "name < 'a'", True),
         ({"name": "😀"}, "name > '\ufffd'", True),
@@ -133,7 +123,6 @@ def holds(where, metadata=None, **fields):
         ({"x": 0.30000000000000004}, "x = 0.3", False),
         ({"x": 2**53 + 1}, f"x = {2**53 + 1}", True),
         ({"x": 2**53 + 1}, "x = 9007199254740992.0", False),
-        ({"x": 2**63 - 1}, f"x = {2**63 - 1}", True),
         ({"x": 2**70}, f"x = {2**70}", True),
         ({"x": 10**308}, f"x >= {10**308}", True),
     ],
@@ -165,14 +154,12 @@ def test_an_empty_list_selects_nothing_and_its_complement_all():
     ("value", "where", "expected"),
     [
         (["a", "b"], "x CONTAINS 'a'", True),
-        (["ab"], "x CONTAINS 'a'", False),
         ([1, 2.0], "x CONTAINS 2", True),
         ([True], "x CONTAINS 1", False),
         ([None], "x CONTAINS null", True),
         ([["a"]], "x CONTAINS 'a'", False),
         ("writer lock", "x CONTAINS 'lock'", True),
         ("writer lock", "x CONTAINS 'Lock'", False),
-        ("writer", "x CONTAINS '%'", False),
         ("x", "x CONTAINS ''", True),
         ({"a": "b"}, "x CONTAINS 'b'", False),
     ],
@@ -186,11 +173,8 @@ def test_contains_matches_an_element_or_a_substring(value, where, expected):
     [
         ("Writer", "x LIKE 'wri%'", True),
         ("Writer", "x LIKE 'rit'", False),
-        ("É", "x LIKE 'é'", False),
-        (12, "x LIKE '1%'", False),
         ("a/b", "x GLOB '*b'", True),
         ("Ab", "x GLOB 'a*'", False),
-        ("aba", "x GLOB '*a*b*'", True),
         ("b2", "x GLOB '[a-c][!13]'", True),
         (True, "x GLOB '*'", False),
         ("a\ud800b", "x GLOB 'a*b'", True),
@@ -234,9 +218,8 @@ def test_missing_properties():
 @pytest.mark.parametrize(
     ("where", "keys"),
     [
-        ("page = 3", [0]), ("page = 4", [0]), ("page = 5", [0, 1]), ("page = 6", []), ("page != 4", [1]),
-        ("page > 4", [0, 1]), ("page >= 5", [0, 1]), ("page < 3", [0]), ("page <= 2", [0]), ("page IN (1, 4)", [0]),
-        ("page NOT IN (2, 3)", [1]), ("page BETWEEN 3 AND 4", [0]), ("page > 5", []), ("page < 2", []),
+        ("page = 4", [0]), ("page = 5", [0, 1]), ("page = 6", []), ("page != 4", [1]), ("page > 4", [0, 1]),
+        ("page <= 2", [0]), ("page NOT IN (2, 3)", [1]), ("page BETWEEN 3 AND 4", [0]),
     ],
 )  # fmt: skip
 def test_a_chunk_is_on_each_of_its_pages(where: str, keys: list[int]) -> None:
@@ -288,11 +271,9 @@ def test_headings_are_a_list():
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        ("mtime = '2026-01-01T00:00Z'", True),
         ("mtime = '2026-01-01T01:00+01:00'", True),
         ("mtime > '2025-12-31T23:59:59.999999999Z'", True),
         ("mtime > '2026-01-01T00:00:00.000000001Z'", False),
-        (f"mtime = {NEW_YEAR}", True),
         (f"mtime IN ({NEW_YEAR}, '2020-01-01')", True),
         ("mtime BETWEEN '2025-01-01' AND '2027-01-01'", True),
         ("mtime < 1e200", True),
@@ -325,10 +306,7 @@ def test_seconds_become_nanoseconds_without_loss():
     "value",
     [
         "yesterday",
-        "",
         "2026-13-01",
-        "20260101",
-        "2026-01-01T25:00",
         "2026-01-01\n",
         "２０２６-01-01",
         1e308,
@@ -343,10 +321,7 @@ def test_invalid_time_raises(value):
 
 NOON = "2025-03-01T12:00:00Z"
 SAME = [
-    "2025-03-01T12:00:00+00:00",
-    "2025-03-01T12:00Z",
     "2025-03-01 12:00:00",
-    "2025-03-01t12:00:00.000z",
     "2025-03-01T12:00:00,0000000000000Z",
     "2025-03-01T14+02",
     "2025-03-01T07:30-04:30",
@@ -386,16 +361,13 @@ def test_texts_of_one_moment_are_equal(stored, written):
         ("2025-03-01", "x = '2025-03-01T00:00Z'", True),
         ("2025-02-28T24:00", "x = '2025-03-01'", True),
         ("2025-03-01T01:00:00+02:00", "x < '2025-03-01'", True),
-        ("2025-03-01T12:00:00.1Z", "x > '2025-03-01T12:00:00.09999999999999999999Z'", True),
         ("2025-03-01T12:00:00.10000000000000000001Z", "x > '2025-03-01T12:00:00.1Z'", True),
         ("2025-03-01T12:00:00.5Z", "x BETWEEN '2025-03-01T12:00:00Z' AND '2025-03-01T12:00:01Z'", True),
-        ("0001-01-01T00:00+23:59", "x < '0001-01-01'", True),
         ("9999-12-31T23:59-23:59", "x > '9999-12-31T23:59:59.9'", True),
         ("2025-03-01", "x LIKE '2025-03-01'", True),
         ("2025-03-01T00:00Z", "x LIKE '2025-03-01'", False),
         ("2025-03-01T00:00Z", "x IN ('2025', '2025-03')", False),
         ("2025", "x = '2025-01-01'", False),
-        ("20250301", "x = '2025-03-01'", False),
         (20250301, "x >= '2025-03-01'", False),
     ],
 )
@@ -420,23 +392,16 @@ def test_deepest_filters_can_compare_moments():
     [
         ("*.md", "a.md", True),
         ("*.md", "docs/deep/a.md", True),
-        ("docs", "docs/a.md", False),
-        ("docs/*.md", "docs/a.md", True),
         ("docs/*.md", "docs/deep/a.md", False),
         ("docs/**/*.md", "docs/deep/er/a.md", True),
         ("docs/**/*.md", "other/docs/a.md", False),
-        ("**/docs/*.md", "docs/a.md", True),
         ("docs/**", "docs/deep/a.md", True),
-        ("docs/**", "docs", False),
         ("**/x/**/y", "a/x/b/x/c/y", True),
         ("docs/a?md", "docs/a/md", False),
-        ("docs/[!ab].md", "docs/b.md", False),
         ("docs/[!a]b", "docs//b", False),
         ("docs/[]-]", "docs/-", True),
         ("docs/[[]x].md", "docs/[x].md", True),
-        ("docs/x**y", "docs/xa/by", False),
         ("docs/*", "docs/.hidden", True),
-        ("Docs/*", "docs/a.md", False),
         ("../*/a.md", "../b/a.md", True),
         ("x/*", "/x/a.md", False),
     ],
@@ -458,11 +423,9 @@ def test_only_path_and_source_match_as_paths():
     [
         ("docs/", "has nothing after a '/'.*to match everything below a folder, write 'docs/\\*\\*'"),
         ("docs/[a", "has a '\\[' without a '\\]'"),
-        ("[!]", "has a '\\[' without a '\\]'"),
         ("[z-a]", "has the range z-a: expected the lower end first"),
         ("x" * 1001, "has 1001 characters: expected at most 1000"),
         ("a\0", "U\\+0000"),
-        (5, "is 5: expected a string, not int"),
     ],
 )
 def test_invalid_glob_raises(pattern, message):
@@ -537,11 +500,8 @@ def test_texts_that_sqlite_cannot_compare_raise(text):
     ("value", "message"),
     [
         (float("nan"), "with nan: expected a number that a float can hold"),
-        (float("-inf"), "with -inf: expected a number"),
         (10**400, "with a number of more than 308 digits: expected a number"),
         (b"x", "of type bytes: expected a string, a number, true or false"),
-        ([1], "of type list: expected"),
-        (len, "of type builtin_function_or_method: expected"),
     ],
 )
 def test_values_outside_json_raise(value, message):
@@ -573,11 +533,6 @@ def test_number_of_steps_in_a_field_is_bounded():
     assert holds(Comparison(Field(keys[0], nested=tuple(keys[1:])), "=", 1), value)
     with pytest.raises(ConfigError, match="has 17 steps: expected at most 16"):
         Field("a", nested=("b",) * 16)
-
-
-def test_name_of_a_field_must_be_a_string():
-    with pytest.raises(ConfigError, match="a field is named 5: expected a string, not int"):
-        Field(5)
 
 
 def test_nested_keys_work_only_in_objects():

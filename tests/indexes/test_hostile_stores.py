@@ -110,14 +110,19 @@ def as_link(file: Path) -> None:
     file.symlink_to(target)
 
 
-@pytest.mark.parametrize("change", [as_pipe, as_device, as_link])
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *("segments/*/index.faiss", "segments/*/raw.f16", "derived/postings-*.safetensors", "store.db"),
-        *("embedders/*/config.json", "embedders/*/state.safetensors"),
-    ],
-)
+CHANGES = (as_pipe, as_device, as_link)
+FILES = ("segments/*/index.faiss", "segments/*/raw.f16", "derived/postings-*.safetensors", "store.db")
+FILES += ("embedders/*/config.json", "embedders/*/state.safetensors")
+NOTES = ("store.db-wal", "store.db-shm", "store.db-generation", "writer.pid", "watcher.json")
+
+
+def some_and_all(names: tuple[str, ...]) -> list[object]:
+    """Each name with one of the changes, and in the slow tests with each of them."""
+    some = [(name, CHANGES[i % 3]) for i, name in enumerate(names)]
+    return [*some, *(pytest.param(name, each, marks=pytest.mark.slow) for name in names for each in CHANGES)]
+
+
+@pytest.mark.parametrize(("pattern", "change"), some_and_all(FILES))
 def test_only_regular_files_are_read(fitted: Path, pattern: str, change: Callable[[Path], None]) -> None:
     change(only(fitted, pattern))
     found = refusals(fitted, None)
@@ -126,8 +131,7 @@ def test_only_regular_files_are_read(fitted: Path, pattern: str, change: Callabl
     assert any(part in message for part in expected for message in found), found
 
 
-@pytest.mark.parametrize("change", [as_pipe, as_device, as_link])
-@pytest.mark.parametrize("name", ["store.db-wal", "store.db-shm", "store.db-generation", "writer.pid", "watcher.json"])
+@pytest.mark.parametrize(("name", "change"), some_and_all(NOTES))
 def test_files_beside_the_database_are_regular_files(known: Path, name: str, change: Callable[[Path], None]) -> None:
     change(known / name)
     found = refusals(known, KnownEncoder())
@@ -198,23 +202,18 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *("analyzer", "detected_language", "dim", "embedder", "fusion", "generation"),
-    *(
-        "index",
-        "index_check",
-        "index_choice",
-        "indexing",
-        "part",
-        "relevance",
-        "unfinished",
-        "wanted",
-        "words",
-    ),
+    *("analyzer", "detected_language", "dim", "embedder", "fusion", "generation", "index", "index_check"),
+    *("index_choice", "indexing", "part", "relevance", "unfinished", "wanted", "words"),
 )
 
 
+@pytest.mark.parametrize(
+    "values",
+    [('"x"', "{"), pytest.param(("[[1]]", '{"a": {"b": [null]}}', "-1"), marks=pytest.mark.slow)],
+    ids=["some", "others"],
+)
 @pytest.mark.parametrize("key", _META_KEYS)
-def test_values_of_meta_are_checked_where_they_are_read(fitted: Path, key: str) -> None:
+def test_values_of_meta_are_checked_where_they_are_read(fitted: Path, key: str, values: tuple[str, ...]) -> None:
     """Every operation on the store gives a result or one error; a value that is read is refused by one of them."""
 
     def status() -> list[str]:
@@ -227,7 +226,7 @@ def test_values_of_meta_are_checked_where_they_are_read(fitted: Path, key: str) 
 
     with closing(sqlite3.connect(fitted / "store.db")) as connection:
         read = connection.execute("SELECT 1 FROM meta WHERE key = ?", (key,)).fetchone() is not None
-    for value in ('"x"', "[[1]]", '{"a": {"b": [null]}}', "{", "-1"):
+    for value in values:
         edit(fitted, ("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value)))
         refused = [*status(), *refusals(fitted, None)]
         assert refused or not read or value == '{"a": {"b": [null]}}'

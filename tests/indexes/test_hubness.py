@@ -3,7 +3,6 @@
 import itertools
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +99,7 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
     assert found["copy"] == found["id7"]
 
 
-@pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
+@pytest.mark.parametrize("kind", ["flat", "ivf-sq8"])
 def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
     monkeypatch.setattr(choose, "LEAST_ASKED", 40)
@@ -154,20 +153,15 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
 
 
-def test_a_chunk_whose_searched_text_changes_has_the_hubness_of_its_new_text_at_once(path):
+def test_a_chunk_whose_text_changes_has_the_hubness_of_its_new_text_at_once(path):
     kept, former = read_derived(path, HUBNESS, file_of(path)[1]), measured(path)
-    with Store.open(path) as store, store.writer() as writer:
-        [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
-        new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
-        writer.stage([new.chunk.embedded_text])
-        writer.search_by([new])
-        before_the_refresh = measured(path)
-        writer.refresh_index()
+    with Store.open(path) as store:
+        store.add([record("id9", "zebra " + TEXTS[199])])
     with Store.open(path) as store:
         [vector] = store.vectors(["id9"])
     found = float(kept.queries.hubness(vector[None, :], [b""])[0])
     assert abs(found - former["id9"]) > 1e-3
-    assert measured(path) == before_the_refresh == former | {"id9": pytest.approx(found, abs=1e-6)}
+    assert measured(path) == former | {"id9": pytest.approx(found, abs=1e-6)}
 
 
 def test_small_changes_do_not_read_the_file(path, monkeypatch):

@@ -15,7 +15,7 @@ from ragembed.indexes.storage import catalog, writer
 from ragembed.indexes.storage.upkeep import UNUSED_ABOVE, unused_share
 from tests.conftest import WORDS
 
-FILES, QUERIES, ROUNDING = 24, 30, 5e-4
+FILES, QUERIES, ROUNDING = 24, 8, 5e-4
 
 
 def sentences(draw, count):
@@ -86,7 +86,7 @@ def assert_equals_clean_build(store, corpus, options=None):
 
 def test_store_after_edits_equals_a_clean_build(indexed, corpus):
     draw = random.Random(17)
-    for _ in range(3):
+    for _ in range(2):
         files = sorted(file for file in corpus.rglob("*") if file.is_file())
         for file in draw.sample(files, 3):
             file.write_text(file.read_text() + "\n\n" + sentences(draw, 2) + "\n")

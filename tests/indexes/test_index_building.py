@@ -14,16 +14,7 @@ from ragembed.postprocess import unit_rows
 
 SIZE, DIM = 900, 16
 BLOCK = 70
-LISTS = [
-    "ivf",
-    "ivf-sq8",
-    "ivf-pq",
-    "IVF8,SQfp16",
-    "IVF8_HNSW8,Flat",
-    "PCA8,IVF8,Flat",
-    "PCAR8,IVF8,SQ8",
-    "IVF8,PQ4x4",
-]
+LISTS = ["ivf", "ivf-pq", "IVF8_HNSW8,Flat", "PCAR8,IVF8,SQ8"]
 
 
 @pytest.fixture
@@ -79,7 +70,7 @@ def lists_of(index):
 # Streamed files
 
 
-@pytest.mark.parametrize("size", [1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+@pytest.mark.parametrize("size", [1, BLOCK, 3 * BLOCK + 7])
 @pytest.mark.parametrize("name", ["flat", "fp16"])
 @pytest.mark.usefixtures("small_blocks")
 def test_streamed_file_equals_the_file_of_faiss(name, size, tmp_path):
@@ -152,7 +143,7 @@ def test_memory_holds_one_block_and_one_sample(name, tmp_path, monkeypatch):
             assert (of_codec, max(coded), sum(coded), of_vectors) == (200, 200, centroids, 300)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])
+@pytest.mark.parametrize("name", ["flat", "hnsw", "ivf-pq", "PCAR8,IVF8,SQ8"])
 @pytest.mark.usefixtures("small_blocks")
 def test_interrupted_build_leaves_no_temporary_file(name, tmp_path):
     build(name, clusters(SIZE), tmp_path / "index.faiss")

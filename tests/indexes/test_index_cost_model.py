@@ -50,11 +50,8 @@ def test_no_approximate_kind_is_chosen_below_50_000_vectors(rows, dim, budget, m
     ("rows", "budget", "machine", "first"),
     [
         (49_999, Budget(), USUAL, "flat"),
-        (49_999, Budget(max_memory=40 * 10**6), USUAL, "sq8"),
         (50_000, Budget(), USUAL, "sq8"),  # 50,000 x 384 x 0.1 ns are 2 ms
         (10**6, Budget(), USUAL, "ivf-sq8"),
-        (10**6, Budget(max_latency_ms=50), USUAL, "sq8"),
-        (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
         (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: the kind with the smallest excess
         (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
         (10**9, Budget(max_latency_ms=5), Machine(0.1, 0.1, 10**13), "hnsw-sq8"),
@@ -84,7 +81,6 @@ def test_obstacle_names_the_limit_and_the_value():
         ({"max_memory": 0}, "max_memory is 0: expected more than 0"),
         ({"max_latency_ms": 0.0}, "max_latency_ms is 0.0"),
         ({"min_recall": 0}, "min_recall is 0: expected a share above 0 and up to 1"),
-        ({"min_recall": 1.01}, r"min_recall is 1\.01"),
         ({"min_recall": math.nan}, "min_recall is nan"),
     ],
 )

@@ -204,14 +204,13 @@ def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "reason", "place"),
     [
-        (TypeError("no such thing"), "its reader failed with TypeError: no such thing"),
-        (RecursionError(), "nested too deeply"),
-        (MemoryError(), "cannot be read: not enough memory to read it"),
+        (TypeError("no such thing"), "its reader failed with TypeError: no such thing", "reader"),
+        (RecursionError(), "nested too deeply", "chunker"),
+        (MemoryError(), "cannot be read: not enough memory to read it", "record"),
     ],
 )
-@pytest.mark.parametrize("place", ["reader", "chunker", "record"])
 def test_error_in_one_file_does_not_stop_a_run(docs, run, monkeypatch, error, reason, place):
     def failing(function):
         def call(*args):
@@ -440,36 +439,6 @@ def test_files_can_be_indexed_into_a_store_created_in_python(docs, tiny_config, 
         assert store.embedder.config == embedder.config
 
 
-def test_interrupted_run_is_searchable_and_resumes(docs, run, in_folder, monkeypatch):
-    monkeypatch.setattr(writer, "BATCH", 4)
-    monkeypatch.setattr("ragembed.indexes.indexing.index_run.BATCH", 4)
-    for i in range(12):
-        (docs / f"n{i:02}.txt").write_text(f"number {i} of the zebra files")
-    original, calls = TransformerExtractor.encode, []
-
-    def interrupted(self, texts, side, progress=None):
-        calls.append(len(texts))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(self, texts, side)
-
-    monkeypatch.setattr(TransformerExtractor, "encode", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(docs)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert len(store) >= 8
-        assert store.search("zebra", 1, "lexical")
-        assert store.status()["embedder"]["config"]["postprocess"] == ["normalize"]
-    monkeypatch.setattr(TransformerExtractor, "encode", original)
-    report = run(docs)
-    assert report.encoded <= report.chunks - 8
-    assert report.scan.unchanged >= 7
-    with Store.open(in_folder / ".ragembed") as store:
-        assert len(store.sources()) == 15
-        assert store.status()["embedder"]["config"]["postprocess"] == ["center", "normalize"]
-        assert store.search("zebra", 1)[0].dense is not None
-
-
 def test_chain_is_fitted_again_when_the_corpus_has_doubled(docs, run, in_folder):
     first = run(docs)
     for i in range(first.chunks):
@@ -508,18 +477,6 @@ def test_post_processors_wait_for_enough_chunks_with_a_warning(docs, in_folder, 
     assert index_files(request).scan.warnings == []
     with Store.open(in_folder / ".ragembed") as store:
         assert store.embedder.config.postprocess == ("abtt:4", "normalize")
-
-
-@pytest.mark.parametrize("extractor", ["re:dim=16", "avg", "bert+avg"])
-def test_other_extractors_index_new_files(docs, in_folder, tiny_config, extractor):
-    config = tiny_config.replace(extractor=extractor, weighting="idf")
-    request = IndexingRequest(in_folder / ".ragembed", (docs,), None, config)
-    first = index_files(request)
-    (docs / "zebra.txt").write_text("zebra alpha beta")
-    second = index_files(request)
-    assert (first.encoded, second.encoded) == (first.chunks, 1)
-    with Store.open(in_folder / ".ragembed") as store:
-        assert any(hit.source.endswith("zebra.txt") for hit in store.search("zebra alpha", 4, "dense"))
 
 
 def test_low_rank_vectors_give_a_warning_and_a_searchable_store(in_folder, tiny_config, monkeypatch):

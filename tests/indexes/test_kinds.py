@@ -2,7 +2,6 @@
 
 import shutil
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ FILTERS = {
     "tenth = 3": lambda i: i % 10 == 3,
     "tenth IN (1, 2, 3, 4, 5)": lambda i: 1 <= i % 10 <= 5,
     "i != 7": lambda i: i != 7,
-    "i < 0": lambda i: False,
 }
 
 
@@ -94,14 +92,6 @@ def templates(made_once):
 def store(request, templates, tmp_path):
     with Store.open(shutil.copytree(templates / request.param, tmp_path / "s"), encoder()) as store:
         yield store
-
-
-@pytest.fixture(params=["one by one", "in the index"])
-def _searched(request, monkeypatch):
-    """What a filter selects is compared one by one where it is little, as it is of all stores as small as these."""
-    if request.param == "in the index":
-        monkeypatch.setattr(reader, "_EXACT_ROWS", 0)
-        monkeypatch.setattr(reader, "_EXACT_SHARE", 0.0)
 
 
 def exact(numbers, vector, k):
@@ -198,31 +188,26 @@ def test_parts_of_a_search_find_together_what_the_whole_search_finds(kind, tmp_p
     index = SegmentIndex(tmp_path / "index", spec, SIZE, DIM)
     assert index.compared(10, None) >= SIZE // 4
     wanted = unit_rows(np.stack(queries(5)).astype(np.float32))
-    for k, mask, effort in product((1, 10, 150, SIZE + 1), (None, allowed), (None, 1, 3)):
+    for k, mask, effort in ((1, None, None), (10, allowed, 1), (150, None, 3), (SIZE + 1, allowed, None)):
         whole = index.search(wanted, k, mask, 0.5, effort)
-        for parts in (1, 2, 3, 50):
+        for parts in (2, 50):
             divided = DividedIndex(index, SIZE, parts, lambda jobs: [job() for job in jobs])
             found = divided.search(wanted, k, mask, 0.5, effort)
             np.testing.assert_allclose(found[0], whole[0], atol=1e-6)
             np.testing.assert_array_equal(np.sort(found[1]), np.sort(whole[1]))
 
 
-@pytest.mark.usefixtures("_searched")
-@pytest.mark.parametrize("where", FILTERS)
-def test_filtered_search_finds_every_match(store, where):
-    numbers = [i for i in range(SIZE) if FILTERS[where](i)]
-    if not numbers:
-        assert store.search_vector(queries(1)[0], 10, where=where) == []
-        return
-    assert recall(store, numbers, 10, where) >= least_recall(store)
+def test_filtered_search_finds_every_match(store, monkeypatch):
+    """What a filter selects is compared one by one where it is little, and searched in the index otherwise."""
+    assert recall(store, [i for i in range(SIZE) if i % 10 == 3], 10, "tenth = 3") == 1.0
+    monkeypatch.setattr(reader, "_EXACT_ROWS", 0)
+    monkeypatch.setattr(reader, "_EXACT_SHARE", 0.0)
+    for where, holds in FILTERS.items():
+        assert recall(store, [i for i in range(SIZE) if holds(i)], 10, where) >= least_recall(store)
+    assert store.search_vector(queries(1)[0], 10, where="i < 0") == []
 
 
 @SOME
-@pytest.mark.parametrize("where", ["tenth = 3", "tenth IN (1, 2, 3, 4, 5)"])
-def test_few_matches_of_a_filter_are_searched_exactly(store, where):
-    assert recall(store, [i for i in range(SIZE) if FILTERS[where](i)], 10, where) == 1.0
-
-
 def test_merging_keeps_the_kind(store):
     [(kind, _)] = kinds_of(store)
     left = [i for i in range(SIZE) if i % 10 and i < 800]
@@ -265,6 +250,7 @@ def test_growing_store_gets_the_requested_kind(kind, tmp_path):
     assert verify_store(store.path, encoder()).problems == []
 
 
+@SOME
 def test_damaged_index_is_rebuilt_with_its_kind(store):
     before, file = kinds_of(store), next(store.path.glob("segments/*/index.faiss"))
     store.close()
@@ -280,6 +266,7 @@ def test_damaged_index_is_rebuilt_with_its_kind(store):
     assert recall(store, range(SIZE), 10) >= least_recall(store)
 
 
+@SOME
 def test_verify_finds_foreign_vectors_in_every_kind(store):
     """An index whose hash and headers are right, but that was made of other vectors."""
     [(kind, _)] = kinds_of(store)
@@ -320,17 +307,11 @@ def test_sizes_of_approximate_indexes_are_documented(monkeypatch, tmp_path):
         assert kinds_of(store) == [("ivf", 1_000)]
 
 
-UNKNOWN = ("pq", "flat ", "ivf4,flat", "IVF4,,Flat", "", "Flat; rm", "Nonsense", "PQ8np", "NSG16,Flat", "NSG16", "LSH")
-UNREADABLE = ("PCA4,HNSW8,Flat", "IVF4,PQ4x4fs", "IVF4,Flat,RFlat")
-EXCESSIVE = ("PQ4x20", "IVF4,PQ4x20", "HNSW99999", pytest.param("SQ8" + "x" * 100_000, id="long"))
-
-
-@pytest.mark.parametrize("kind", [*UNKNOWN, *UNREADABLE, *EXCESSIVE])
-def test_unknown_kind_is_refused_with_the_known_ones(tmp_path, kind):
+def test_unknown_kind_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
         ConfigError, match=r"unknown kind of index .*: expected auto, flat, fp16, sq8, hnsw, .*IVF4096,PQ48"
     ):
-        Store.create(tmp_path / "s", encoder(), index=kind)
+        Store.create(tmp_path / "s", encoder(), index="Nonsense")
     assert not (tmp_path / "s" / "store.db").exists()
 
 
@@ -375,7 +356,7 @@ def least_size(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"), [(kind, size) for kind in KINDS for size in (1, 256, 700) if size >= least_size(kind)]
+    ("kind", "size"), [(kind, size) for kind in KINDS for size in (1, 700) if size >= least_size(kind)]
 )
 def test_index_contains_its_vectors(kind, size, tmp_path):
     draw, spec = np.random.default_rng(size), parse_spec(kind)
@@ -400,9 +381,9 @@ def test_index_contains_its_vectors(kind, size, tmp_path):
     for wrong in ((spec, size + 1, DIM), (spec, size, DIM + 1)):
         with pytest.raises(StoreDamagedError, match="expected a FAISS index"):
             SegmentIndex(tmp_path / "i", *wrong)
-    for other in set(KINDS) - {kind}:
-        with pytest.raises(StoreDamagedError, match=f"of kind {other}"):
-            SegmentIndex(tmp_path / "i", parse_spec(other), size, DIM)
+    other = KINDS[KINDS.index(kind) - 1]
+    with pytest.raises(StoreDamagedError, match=f"of kind {other}"):
+        SegmentIndex(tmp_path / "i", parse_spec(other), size, DIM)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -412,7 +393,7 @@ def test_excluded_rows_are_never_found(tmp_path, kind):
     build_index(parse_spec(kind), ArrayVectors(vectors), rows, tmp_path / "i")
     index = SegmentIndex(tmp_path / "i", parse_spec(kind), 700, DIM)
     refined = RefinedIndex(index, parse_spec(kind), ArrayVectors(vectors), rows)
-    for size in (701, 400, 8, 1):  # rows beyond the mask are not allowed either
+    for size in (701, 8, 1):  # rows beyond the mask are not allowed either
         allowed = np.random.default_rng(size).random(size) < 0.5
         allowed[0] = False
         for searched in (index, refined):

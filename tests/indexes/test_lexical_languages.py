@@ -48,14 +48,11 @@ GERMAN = {"a": "Die schönen Häuser stehen dort.", "b": "Wer läuft am schnells
     ("language", "query", "ids"),
     [
         ("german", "Haus", {"a"}),
-        ("german", "schöne", {"a"}),
         ("german", '"schönes Haus"', {"a"}),
         ("german", "Strasse", {"c"}),
-        ("german", "runs", set()),
         ("english", "hauser", {"a"}),
         ("english", "runs", {"c"}),
         ("none", "runs", set()),
-        ("none", "hauser", {"a"}),
     ],
 )
 def test_words_are_found_by_their_stems(tmp_path, language, query, ids):
@@ -68,9 +65,7 @@ def test_words_are_found_by_their_stems(tmp_path, language, query, ids):
     ("language", "written", "asked"),
     [
         ("french", "les généralisations de l'avion", "généralisation"),
-        ("french", "les ge\u0301ne\u0301ralisations", "généralisation"),
         ("russian", "красивые дома", "красивый дом"),
-        ("hindi", "लड़कियाँ किताबों में", "किताब"),
         ("arabic", "الكتب", "كتب"),
     ],
 )
@@ -135,7 +130,7 @@ def edit(store, script):
 
 @pytest.mark.parametrize(
     "value",
-    ['{"language": "german", "stemmer": null}', '{"language": 5, "stemmer": null}', '"english"', "{}", "{", "[1]"],
+    ['{"language": "german", "stemmer": null}', '{"language": 5, "stemmer": null}', "{"],
 )
 def test_database_with_another_language_than_its_index_is_damaged(tmp_path, value):
     made(tmp_path, "english", GERMAN).close()

@@ -24,23 +24,15 @@ def test_random_operations_agree_with_a_dictionary(tmp_path, kind, count):
     assert np.mean(tally.overlaps or [1.0]) >= (0.98 if count > 40 else 0.9)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda hits: hits[1:], "expected"),
-        (lambda hits: [*hits[:-1], *hits[:1]], "found twice"),
-        (lambda hits: hits[::-1], "not the best"),
-    ],
-)
-def test_a_wrong_result_is_reported(tmp_path, monkeypatch, change, told):
+def test_a_wrong_result_is_reported(tmp_path, monkeypatch):
     right = Store.search
 
     def wrong(store, *arguments, **named):
-        return change(right(store, *arguments, **named))
+        return right(store, *arguments, **named)[::-1]
 
     monkeypatch.setattr(Store, "search", wrong)
     tally = measure(tmp_path, "flat", 40, 1)
-    assert any(told in sentence for sentence in tally.wrong)
+    assert any("not the best" in sentence for sentence in tally.wrong)
 
 
 def test_brute_force_scores_equal_sqlite(tmp_path, make_record):

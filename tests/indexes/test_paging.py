@@ -66,19 +66,19 @@ def assert_one_ranking(search, size):
     return whole
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "settings",
+    ("mode", "settings"),
     [
-        {},
-        {"where": "i >= 300"},
-        {"min_relevance": 0.3},
-        {"ranking": RankingOptions(dedupe=True)},
-        {"ranking": RankingOptions(per_file=2)},
-        {"ranking": RankingOptions(dedupe=True, per_file=1), "min_relevance": 0.2, "where": "i < 700"},
-        {"ranking": RankingOptions(reranker=ByLength(), dedupe=True, per_file=3)},
+        *((mode, {}) for mode in MODES),
+        ("dense", {"where": "i >= 300"}),
+        ("lexical", {"min_relevance": 0.3}),
+        ("dense", {"ranking": RankingOptions(dedupe=True)}),
+        *(
+            (mode, {"ranking": RankingOptions(dedupe=True, per_file=1), "min_relevance": 0.2, "where": "i < 700"})
+            for mode in MODES
+        ),
+        ("hybrid", {"ranking": RankingOptions(reranker=ByLength(), dedupe=True, per_file=3)}),
     ],
-    ids=["plain", "where", "min_relevance", "dedupe", "per_file", "together", "reranked"],
 )
 def test_fewer_results_are_the_first_of_more(store, mode, settings):
     for query in QUERIES:

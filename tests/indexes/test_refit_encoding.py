@@ -84,16 +84,6 @@ def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(f
 
 
 @pytest.mark.usefixtures("without_relevance")
-def test_repeated_refits_encode_nothing(store, encoded):
-    first = state(store)
-    for steps, query_fit in ((STEPS, "separate"), (("normalize",), "shared"), (("zscore",), "separate")):
-        refit_store(store, steps, query_fit)
-    refit_store(store, ("center", "normalize"))
-    assert encoded == []
-    assert state(store) == first
-
-
-@pytest.mark.usefixtures("without_relevance")
 def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
     before = fit_queries(store)
     assert len(before.texts) == len(TEXTS)

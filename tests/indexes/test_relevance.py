@@ -203,10 +203,12 @@ def test_a_small_store_has_none(path):
 FEW = "the threshold 0.5 was not applied: it is fitted for 20 chunks or more, and the store has 19$"
 
 
+MISSING = "the threshold 0.5 was not applied: .*'ragembed refit' makes one"
+
+
 @pytest.mark.parametrize(
-    ("chunks", "message"), [(19, FEW), (60, "the threshold 0.5 was not applied: .*'ragembed refit' makes one")]
+    ("chunks", "message", "mode"), [(19, FEW, "hybrid"), (60, MISSING, "dense"), (60, MISSING, "lexical")]
 )
-@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_unknown_relevance_is_not_0(path, chunks, message, mode):
     with Store.open(path) as store, Collection.open({"one": path}) as collection:
         store.delete(store.ids()[chunks:])

@@ -56,7 +56,8 @@ def fuse(store, query, vector, depth, fusion, among=None):
     return [(candidates[i], scores[i]) for i in order]
 
 
-FUSIONS = [Fusion(), Fusion(feedback=0), *(Fusion(method, alpha) for method in METHODS for alpha in (0.0, 0.3, 1.0))]
+FUSIONS = [Fusion(), Fusion(feedback=0), Fusion(alpha=0.0), Fusion(alpha=1.0)]
+FUSIONS += [Fusion(method, 0.3) for method in METHODS]
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)

@@ -133,7 +133,7 @@ def test_invalid_arguments_are_refused(store):
         store.search_many([], 1, "fuzzy")
 
 
-@pytest.mark.parametrize("shape", [(), (DIM,), (2, DIM + 1), (2, 0), (1, 1, DIM)])
+@pytest.mark.parametrize("shape", [(DIM,), (2, DIM + 1), (1, 1, DIM)])
 def test_wrong_vector_shapes_are_refused(store, tmp_path, shape):
     empty = Store.create(tmp_path / "empty", KnownEncoder(dim=DIM))
     for searched in (store, *([] if len(shape) == 2 else [empty])):
@@ -172,7 +172,7 @@ def test_zero_threads_are_refused(store, threads):
 # Every kind of index
 
 
-@pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw-sq8", "ivf"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw-sq8", "ivf"])
 @pytest.mark.usefixtures("_small")
 def test_ties_keep_insertion_order_in_every_index(tmp_path, kind):
     draw = np.random.default_rng(3)

@@ -10,8 +10,8 @@ from tests.conftest import KnownEncoder, record
 
 DIM, SIZE = 16, 360
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
-QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(6)]
-FILTERS = [None, "third = 1", "i < 12", "i != 5", "i > 10000", "third IN (0, 2)"]
+QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(4)]
+FILTERS = [None, "third = 1", "i < 12"]
 SEGMENTS = [3, 7]
 
 
@@ -61,14 +61,12 @@ def stores(tmp_path_factory):
 # Results
 
 
-@pytest.mark.parametrize("count", SEGMENTS)
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize("where", FILTERS)
-def test_exact_search_does_not_depend_on_segments(stores, count, mode, where):
+def test_exact_search_does_not_depend_on_segments(stores, mode, where):
     for query in QUERIES:
-        for k in (1, 10):
-            expected = told(stores[1].search(query, k, mode, where=where))
-            assert told(stores[count].search(query, k, mode, where=where)) == expected
+        expected = told(stores[1].search(query, 10, mode, where=where))
+        assert told(stores[7].search(query, 10, mode, where=where)) == expected
 
 
 @pytest.mark.parametrize("count", SEGMENTS)

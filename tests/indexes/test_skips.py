@@ -15,11 +15,8 @@ LARGE = size_reason(30_000_000, 20_000_000) or ""
     ("skipped", "line"),
     [
         ({**PICTURES, "a.zip": LARGE, "b.tar.gz": LARGE, "c.7z": LARGE}, "20 images, 3 archives too large"),
-        ({"a.png": unread_reason("a.png")}, "1 image"),
-        ({"a.mp3": unread_reason("a.mp3"), "b.wav": unread_reason("b.wav")}, "2 recordings"),
         ({"a.xyz": unread_reason("a.xyz")}, "1 file of unknown format"),
         ({"a.pst": unread_reason("a.pst"), "b.ost": unread_reason("b.ost")}, "2 mailboxes of Outlook"),
-        ({"a.npy": unread_reason("a.npy")}, "1 model"),
         ({"a.pdf": LARGE}, "1 pdf file too large"),
         ({"a.pdf": "corrupt PDF: it has no readable structure", "b.pdf": "encrypted with a password"}, None),
         (

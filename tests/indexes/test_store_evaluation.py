@@ -144,7 +144,7 @@ GERMAN = [
 ]
 
 
-@pytest.mark.parametrize(("language", "best"), [(None, 1.0), ("german", 1.0), ("none", 0.0)])
+@pytest.mark.parametrize(("language", "best"), [(None, 1.0), ("none", 0.0)])
 def test_language_of_documents_is_recognised(language, best):
     documents = {f"d{i}": text for i, text in enumerate(GERMAN)}
     collection = RetrievalCollection("de", documents, {"q": "ein Haus bauen"}, {"q": {"d3": 1}})

@@ -148,7 +148,7 @@ def test_auto_stays_exact_in_a_large_store_and_warns(tmp_path, monkeypatch):
         assert store.index_choice() is not None
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "fp16", "ivf-sq8", "IVF64,PQ4"])
+@pytest.mark.parametrize("kind", ["hnsw", "IVF64,PQ4"])
 def test_other_kind_raises_before_any_work(tmp_path, no_faiss, kind):
     with pytest.raises(MissingExtraError, match=f"{kind} needs .*" + re.escape(install_command("cpu"))):
         Store.create(tmp_path / "new", KnownEncoder(), index=kind)

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from ragembed import Embedder
@@ -47,30 +46,6 @@ def test_a_text_that_waits_gets_its_vector_from_another_chunk(tmp_path, encoder,
     assert {hit.id for hit in store.search("blue lock", 5, "dense")} == {"2", "3", "4"}
     assert store.vector_share == 0.75
     assert store.verify().problems == []
-
-
-def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record, monkeypatch):
-    monkeypatch.setattr(writer, "BATCH", 3)
-    store = Store.create(tmp_path / "s", encoder)
-    original, calls = encoder.raw_documents, []
-
-    def interrupted(texts, progress=None):
-        calls.append(len(texts))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(texts)
-
-    encoder.raw_documents = interrupted
-    texts = [f"text {i}" for i in range(10)]
-    with pytest.raises(KeyboardInterrupt):
-        store.add([make_record(text, text) for text in texts])
-    assert store.status()["vectors"] == 6
-    assert len(store) == 0
-    encoder.raw_documents = original
-    encoder.encoded = 0
-    store.add([make_record(text, text) for text in texts])
-    assert encoder.encoded == 4
-    assert len(store.search("text 9", 99, "dense")) == 10
 
 
 def test_finished_parts_are_committed_after_a_while_and_when_encoding_fails(
@@ -142,26 +117,6 @@ def test_rows_are_never_reused(tmp_path, encoder, make_record):
         store.add([make_record("only", f"text {i}")])
     rows = sqlite3.connect(store.path / "store.db").execute("SELECT max(row) FROM vectors").fetchone()[0]
     assert rows == 12
-
-
-def test_adopt_runs_no_model_and_equals_a_new_store(tmp_path, tiny_config, make_record):
-    plain = Embedder(tiny_config.replace(postprocess=("normalize",), query_fit="shared")).fit(TEXTS)
-    centred = plain.with_postprocess(("center", "normalize"), "separate").fit_chain(plain.raw_documents(TEXTS), TEXTS)
-    store = Store.create(tmp_path / "s", plain)
-    store.add([make_record(text, text) for text in TEXTS])
-    first = store.status()["embedder"]["fingerprint"]
-    centred.raw_documents = None  # a model pass would fail
-    with store.writer() as open_writer:
-        open_writer.adopt(centred)
-    del centred.raw_documents
-    assert store.status()["embedder"]["fingerprint"] == centred.fingerprint != first
-    assert [folder.name for folder in (store.path / "embedders").iterdir()] == [centred.fingerprint]
-    clean = Store.create(tmp_path / "t", centred)
-    clean.add([make_record(text, text) for text in TEXTS])
-    for text in TEXTS:
-        adopted, built = store.search(text, 4, "dense"), clean.search(text, 4, "dense")
-        assert [hit.id for hit in adopted] == [hit.id for hit in built]
-        np.testing.assert_allclose([hit.score for hit in adopted], [hit.score for hit in built], atol=1e-6)
 
 
 def test_adopt_refuses_other_token_weights(tmp_path, tiny_config):

@@ -26,7 +26,7 @@ CORPUS = [
     "query and answer of the index",
 ]
 QUERIES = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
-ODD = ["", " \n\t", "🙂🙃", "cat " * 300, "\udc80 half", "Ünïcödé", "x" * 900]
+ODD = ["", "cat " * 300, "\udc80 half"]
 SAME = 1e-5
 """Tolerance for values of unit vectors from different batches: rounding of float32."""
 

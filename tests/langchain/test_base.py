@@ -157,7 +157,6 @@ def test_a_server_of_the_same_model_replaces_the_base(tmp_path, cli, embedding_s
 @pytest.mark.parametrize(
     ("module", "kind", "fields", "name"),
     [
-        ("langchain_openai.embeddings.base", "OpenAIEmbeddings", {"model": "m"}, "openai:m"),
         (
             "langchain_openai.embeddings.base",
             "OpenAIEmbeddings",

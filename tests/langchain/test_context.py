@@ -41,14 +41,6 @@ def test_compresses_documents_to_blocks(store: RagVectorStore) -> None:
     assert sum(len(document.page_content) for document in found) <= 300
 
 
-def test_documents_of_other_stores_are_packed_with_their_own_text(store: RagVectorStore) -> None:
-    documents = [Document("Tea needs water.", metadata={"source": "tea.txt"}), Document("Birds fly.", id="bird")]
-    blocks = RagContext(vectorstore=store).pack(documents).blocks
-    assert [block.text for block in blocks] == ["Tea needs water.", "Birds fly."]
-    assert blocks[0].source == "tea.txt"
-    assert [block.path for block in blocks] == ["tea.txt", "bird"]
-
-
 def test_documents_without_a_file_are_headed_by_their_source(unfitted: RagEmbeddings) -> None:
     texts = ["Tea needs water.", "Birds fly south.", "Zebras are striped.", "Wings lift."]
     metadatas = [{"source": "https://a.example/tea"}, {"source": "bird.txt", "title": "B"}, {"title": "Zebras"}, {}]
@@ -69,3 +61,11 @@ def test_documents_without_a_file_are_headed_by_their_source(unfitted: RagEmbedd
 def test_another_vector_store_is_an_error(unfitted: RagEmbeddings) -> None:
     with pytest.raises(ValidationError, match="vectorstore is a InMemoryVectorStore: expected a RagVectorStore"):
         RagContext(vectorstore=InMemoryVectorStore(unfitted))
+
+
+def test_documents_of_other_stores_are_packed_with_their_own_text(store: RagVectorStore) -> None:
+    documents = [Document("Tea needs water.", metadata={"source": "tea.txt"}), Document("Birds fly.", id="bird")]
+    blocks = RagContext(vectorstore=store).pack(documents).blocks
+    assert [block.text for block in blocks] == ["Tea needs water.", "Birds fly."]
+    assert blocks[0].source == "tea.txt"
+    assert [block.path for block in blocks] == ["tea.txt", "bird"]

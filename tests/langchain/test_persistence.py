@@ -74,10 +74,9 @@ def test_several_saved_stores_in_one_folder(store: RagVectorStore, tmp_path: Pat
     assert {entry.name for entry in tmp_path.iterdir()} == set(names)
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_allow_dangerous_deserialization_is_ignored(store: RagVectorStore, tmp_path: Path, allowed: bool) -> None:
+def test_allow_dangerous_deserialization_is_ignored(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, FAKE, allow_dangerous_deserialization=allowed) as loaded:
+    with RagVectorStore.load_local(tmp_path, FAKE, allow_dangerous_deserialization=True) as loaded:
         assert seen(loaded) == seen(store)
     with pytest.raises(TypeError, match="unexpected keyword argument 'io_flags'"):
         RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)

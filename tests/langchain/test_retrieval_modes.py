@@ -104,17 +104,16 @@ def test_threshold_of_hybrid_search_is_the_relevance(unfitted: RagEmbeddings) ->
             RagRetriever(vectorstore=store, search_type="dense", min_relevance=0.5)
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
-async def test_a_threshold_is_not_applied_to_unknown_relevance(unfitted: RagEmbeddings, mode: Any) -> None:
+async def test_a_threshold_is_not_applied_to_unknown_relevance(unfitted: RagEmbeddings) -> None:
     unknown = "relevance of results is unknown"
     unapplied = f"{unknown}, so the threshold 0.9 was not applied: it is fitted for 20 chunks or more"
-    with RagVectorStore.from_texts(["lock", "lock and writer", "wing"], unfitted, retrieval_mode=mode) as store:
+    with RagVectorStore.from_texts(["lock", "lock and writer", "wing"], unfitted, retrieval_mode="hybrid") as store:
         best = ids(store.similarity_search("lock", 2))
         for retriever in (
             store.as_retriever(k=2, search_type="similarity_score_threshold", score_threshold=0.9),
             store.as_retriever(k=2, score_threshold=0.9),
-            store.as_retriever(k=2, search_type=mode, search_kwargs={"min_relevance": 0.9}),
-            *([RagRetriever(vectorstore=store, k=2, min_relevance=0.9)] if mode == "hybrid" else []),
+            store.as_retriever(k=2, search_type="hybrid", search_kwargs={"min_relevance": 0.9}),
+            RagRetriever(vectorstore=store, k=2, min_relevance=0.9),
         ):
             with pytest.warns(UserWarning, match=unapplied) as warned:
                 assert ids(retriever.invoke("lock")) == best
@@ -146,7 +145,7 @@ class Runs(BaseCallbackHandler):
         self.errors += 1
 
 
-@pytest.mark.parametrize("kind", ["similarity", "hybrid", "lexical", "mmr", "RagRetriever"])
+@pytest.mark.parametrize("kind", ["similarity", "mmr", "RagRetriever"])
 async def test_batch_searches_once_for_all_queries(store: RagVectorStore, kind: str, monkeypatch: Any) -> None:
     retriever = (
         RagRetriever(vectorstore=store, k=2, score_key="score")

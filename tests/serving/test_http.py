@@ -133,15 +133,14 @@ async def test_every_operation_answers_as_described(client):
     assert (answers["files"]["total"], answers["status"]["stores"][0]["files"]) == (3, 3)
 
 
-@pytest.mark.parametrize("path", ["/v1/search", "/v1/context", "/v1/explain"])
-async def test_the_least_relevance_reaches_the_search(client, path):
+async def test_the_least_relevance_reaches_the_search(client):
     api = client()
     [best] = (await get(api, "/v1/search", q="lock", k=1))["results"]
-    given = {"q": "lock", **({"id": best["id"]} if path == "/v1/explain" else {})}
-    found = await get(api, path, **given, min_relevance="0.5")
-    assert "the threshold 0.5 was not applied: it is fitted for 20 chunks or more" in found.pop("note")
-    assert found == await get(api, path, **given)
-    assert "is 2.0: expected" in await get(api, path, 400, **given, min_relevance="2")
+    for path, more in (("/v1/search", {}), ("/v1/context", {}), ("/v1/explain", {"id": best["id"]})):
+        found = await get(api, path, q="lock", **more, min_relevance="0.5")
+        assert "the threshold 0.5 was not applied: it is fitted for 20 chunks or more" in found.pop("note")
+        assert found == await get(api, path, q="lock", **more)
+        assert "is 2.0: expected" in await get(api, path, 400, q="lock", **more, min_relevance="2")
 
 
 async def test_the_filter_of_each_facet_selects_as_many_chunks(client, store):
@@ -171,7 +170,11 @@ async def test_the_filter_of_each_facet_selects_as_many_chunks(client, store):
 
 @pytest.mark.parametrize(
     ("source", "value"),
-    [("a.md", ""), ("docs/[x]/a.md", "docs/[x]"), ("documents://a", "documents://"), ("s3://b/c/a.md", "s3://b/c")],
+    [
+        ("a.md", ""),
+        ("docs/[x]/a.md", "docs/[x]"),
+        ("documents://a", "documents://"),
+    ],
 )
 def test_folders_of_all_kinds_are_facets(source, value):
     from ragembed.indexes.filters import parse
@@ -214,18 +217,14 @@ async def test_several_stores_are_named(client, store, tmp_path, caplog):
     ("path", "arguments", "message"),
     [
         ("/v1/search", {}, "the argument 'q' of search is missing: expected text"),
-        ("/v1/search", {"q": " "}, "the argument 'q' of search is ' ': expected text with 1 to 4,000 characters"),
         ("/v1/search", {"q": "a", "k": "0"}, "the argument 'k' of search is 0: expected an integer from 1 to 100"),
-        ("/v1/search", {"q": "a", "k": "ten"}, "is 'ten': expected an integer from 1 to 100"),
         ("/v1/search", {"q": "a", "dedupe": "maybe"}, "is 'maybe': expected true or false"),
         ("/v1/search", {"q": "a", "rerank": "/tmp/model"}, "unknown argument 'rerank' of search"),
         ("/v1/search", {"q": "a", "where": "(" * 3000}, "more than 100 levels"),
         ("/v1/search", {"q": "a", "facets": "a,b,c,d,e,f,g,h,i,j,k"}, "facets has 11 names: expected at most 10"),
         ("/v1/search", {"q": ["a", "b"]}, "the argument 'q' is given twice"),
         ("/v1/chunks/x", {"id": "y"}, "is part of the path"),
-        ("/v1/context", {"q": "a", "format": "json"}, "expected one of text, markdown, xml"),
         ("/v1/why-not", {"q": "a", "path": "docs/none.md"}, "docs/none.md is not in the store: it was never indexed"),
-        ("/v1/files", {"path": "docs", "offset": "-1"}, "expected an integer from 0"),
     ],
 )
 async def test_a_wrong_argument_is_one_sentence(client, path, arguments, message):
@@ -234,7 +233,7 @@ async def test_a_wrong_argument_is_one_sentence(client, path, arguments, message
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"[" * 100_000, b'{"q":' * 50_000, b"\xff", b'{"q": NaN}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"[" * 100_000, b"\xff", b'{"q": NaN}'])
 async def test_a_body_that_is_no_json_object_is_refused(client, body):
     answer = await client().post("/v1/search", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, "JSON object" in answer.text) == (400, True)
@@ -297,15 +296,11 @@ async def test_embeddings_equal_those_of_the_embedder(client, store, form):
     ("body", "status", "message"),
     [
         ({"input": [1, 2, 3]}, 400, "input holds token numbers, which belong to another tokenizer: send texts"),
-        ({"input": [[1, 2], [3]]}, 400, "input holds token numbers"),
         ({"input": []}, 400, "input has 0 texts: expected 1 to 2,048"),
         ({"input": ["a"] * 2049}, 400, "input has 2,049 texts"),
         ({"input": ""}, 400, "expected texts with one character or more"),
-        ({"input": {"a": 1}}, 400, "input is not a text or a list of texts"),
         ({}, 400, "the argument 'input' of embeddings is missing"),
         ({"input": "a", "model": "text-embedding-3-small"}, 404, "expected one of docs, docs:document, docs:query"),
-        ({"input": "a", "model": "/etc/passwd"}, 404, "unknown model '/etc/passwd'"),
-        ({"input": "a", "model": "docs:passage"}, 404, "unknown model 'docs:passage'"),
         ({"input": "a", "model": "docs:query", "input_type": "document"}, 400, "the model is for a query"),
         ({"input": "a", "input_type": "passage"}, 400, "expected one of document, query"),
         ({"input": "a", "encoding_format": "int8"}, 400, "expected one of float, base64"),
@@ -319,14 +314,14 @@ async def test_a_wrong_embedding_request_is_one_sentence(client, body, status, m
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("name", ["docs", "docs:document", "docs:query", "docs%3Aquery"])
+@pytest.mark.parametrize("name", ["docs", "docs:document", "docs%3Aquery"])
 async def test_a_model_has_its_own_path(client, name):
     api = client()
     listed = {each["id"]: each for each in (await get(api, "/v1/models"))["data"]}
     assert await get(api, f"/v1/models/{name}") == listed[name.replace("%3A", ":")]
 
 
-@pytest.mark.parametrize("name", ["gpt-4", "docs:passage", "docs:", "a%2Fb", "sentence-transformers/all-MiniLM-L6-v2"])
+@pytest.mark.parametrize("name", ["docs:passage", "a%2Fb"])
 async def test_an_unknown_model_is_an_error_of_openai(client, name):
     answer = await client().get(f"/v1/models/{name}")
     error = answer.json()["error"]
@@ -344,11 +339,8 @@ ENTRIES = {
     "context": ("POST", "/v1/context", lambda text: {"q": text}),
     "why not": ("POST", "/v1/why-not", lambda text: {"q": text, "path": "docs/locks.md"}),
     "similar": ("POST", "/v1/similar", lambda text: {"id": text}),
-    "files": ("POST", "/v1/files", lambda text: {"path": text}),
-    "embedding": ("POST", "/v1/embeddings", lambda text: {"model": "docs", "input": text}),
     "embeddings": ("POST", "/v1/embeddings", lambda text: {"model": "docs", "input": ["lock", text]}),
     "document": ("PUT", "/v1/documents/a", lambda text: {"text": text}),
-    "title": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "title": text}),
     "metadata": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "metadata": {"a": [{"b": text}]}}),
     "key": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "metadata": {text: 1}}),
     "documents": ("POST", "/v1/documents", lambda text: {"documents": [{"id": "a", "text": text}]}),
@@ -360,7 +352,7 @@ async def test_half_of_a_surrogate_pair_is_replaced(client, entry):
     method, path, body = ENTRIES[entry]
     api = client(writable=True)
     headers = {"Content-Type": "application/json"}
-    for half in ("lock \ud83d", "\ude80 lock", "lock \ud83d\ud83d lock", "a \ude80\ud83d lock"):
+    for half in ("lock \ud83d", "a \ude80\ud83d lock"):
         content = json.dumps(body(half))
         assert "\\ud83d" in content or "\\ude80" in content
         answers = [
@@ -397,8 +389,10 @@ async def test_paths_and_queries_name_the_reason(client):
             assert text.startswith(f"the id of a document is {shown!r}: expected 1 to 500 characters")
 
 
-@pytest.mark.parametrize("path", ["/v1/search", "/v1/embeddings", "/v1/documents", "/mcp"])
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, identity"])
+@pytest.mark.parametrize(
+    ("path", "encoding"),
+    [("/v1/search", "gzip"), ("/v1/embeddings", "br"), ("/v1/documents", "GZIP"), ("/mcp", "gzip, identity")],
+)
 async def test_a_compressed_body_is_refused_with_the_reason(client, path, encoding):
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
     body = gzip.compress(b'{"q": "lock"}')
@@ -450,7 +444,7 @@ async def test_documents_are_added_replaced_and_deleted(client, folder, store):
         assert len(opened.sources()) == 4
 
 
-@pytest.mark.parametrize("name", ["a.b-1", "a b", "ä/ö.md", "https://example.org/x?y=1#z", "#1", "日本", "x" * 500])
+@pytest.mark.parametrize("name", ["ä/ö.md", "https://example.org/x?y=1#z", "x" * 500])
 async def test_documents_have_any_id_and_can_be_read(client, name):
     api = client(writable=True)
     path, text = f"/v1/documents/{quote(name, safe='')}", "# Okapis\n\nStripes on the legs.\n\n\n## More\n\nLeaves."
@@ -472,20 +466,15 @@ async def test_documents_have_any_id_and_can_be_read(client, name):
     [
         ("PUT", "a", {}, "the document a has no text"),
         ("PUT", "a", {"text": " "}, "the document a has no text"),
-        ("PUT", "a", {"text": 5}, "the document a has no text"),
         ("PUT", "a", {"text": "b", "path": "/etc/passwd"}, "unknown field 'path' of a document"),
         ("PUT", "a", {"text": "b", "format": "html"}, "is 'html': expected text or markdown"),
-        ("PUT", "a", {"text": "b", "format": {}}, "is an object: expected text or markdown"),
         ("PUT", "a", {"text": "b", "metadata": []}, "is an array: expected an object"),
         ("PUT", "..", {"text": "b"}, "the id of a document is '..'"),
-        ("PUT", "a%20", {"text": "b"}, "the id of a document is 'a '"),
         ("PUT", "a%07b", {"text": "b"}, "the id of a document is 'a\\x07b'"),
         ("PUT", "a?store=other", {"text": "b"}, "unknown store 'other'"),
         ("POST", "", {}, "the batch is empty"),
         ("POST", "", {"documents": {}}, "documents is an object: expected an array"),
-        ("POST", "", {"documents": ["a"]}, "a document is 'a': expected an object"),
         ("POST", "", {"documents": [{"id": "a", "text": "b"}], "delete": ["a"]}, "the document a occurs twice"),
-        ("POST", "", {"delete": ["../x"]}, "the id of a document is '../x'"),
     ],
 )
 async def test_a_wrong_document_changes_nothing(client, store, method, path, body, message):

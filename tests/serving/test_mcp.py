@@ -115,9 +115,8 @@ async def test_each_tool_answers_with_text_and_with_json_on_request(store, mode)
         assert "files: 3" in text
 
 
-@pytest.mark.parametrize("mode", GENERATIONS)
-async def test_prompts_hold_the_passages(store, mode):
-    async with Client(served(store), mode=mode) as client:
+async def test_prompts_hold_the_passages(store):
+    async with Client(served(store)) as client:
         assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["ask", "find-code"]
         [asked] = (await client.get_prompt("ask", {"question": "who holds the lock?"})).messages
         [code] = (await client.get_prompt("find-code", {"what": "taking the lock"})).messages
@@ -132,7 +131,7 @@ async def test_prompts_hold_the_passages(store, mode):
     assert "What: taking the lock" in code.content.text
     assert "No results" in code.content.text  # no file is code
     several = make_server({"docs": store, "more": store})
-    async with Client(several, mode=mode) as client:
+    async with Client(several) as client:
         [asked] = (await client.get_prompt("ask", {"question": "who holds the lock?"})).messages
     assert "docs: docs/locks.md:1" in asked.content.text or "more: docs/locks.md:1" in asked.content.text
 
@@ -167,25 +166,16 @@ async def test_no_text_can_forge_a_hit_or_the_end_of_its_fence(store):
     ("tool", "arguments", "message"),
     [
         ("search", {}, "the argument 'query' of search is missing: expected text with 1 to 4,000 characters"),
-        ("search", {"query": " "}, "the argument 'query' of search is ' ': expected text"),
         ("search", {"query": "x" * 100_000}, "expected text with 1 to 4,000 characters"),
         ("search", {"query": "a\0b"}, "the argument 'query' of search holds a NUL character (U+0000): leave it out"),
         ("search", {"query": "a\ud83d"}, "holds half of a surrogate pair (U+D83D): leave it out"),
-        ("search", {"query": ["a"]}, "is an array: expected text"),
         ("search", {"query": "a", "k": 0}, "the argument 'k' of search is 0: expected an integer from 1 to 100"),
         ("search", {"query": "a", "k": 10**400}, "is a huge number: expected an integer from 1 to 100"),
-        ("search", {"query": "a", "k": True}, "is true: expected an integer"),
-        ("search", {"query": "a", "k": 1.5}, "is 1.5: expected an integer"),
-        ("search", {"query": "a", "mode": "fuzzy"}, "expected one of hybrid, dense, lexical"),
         ("search", {"query": "a", "limit": 3}, "unknown argument 'limit' of search: expected one of query, k, detail"),
         ("search", {"query": "a", "max_tokens": 10_001}, "expected an integer from 200 to 10,000"),
-        ("search", {"query": "a", "where": "ext ="}, "ext ="),
         ("get", {"path": "docs/locks.md", "cursor": "next"}, "the cursor belongs to another request"),
-        ("similar", {}, "similar needs either id, or path and line"),
         ("similar", {"id": "none"}, "no chunk has the id 'none'"),
-        ("similar", {"id": "none", "other_files": 1}, "is 1: expected true or false"),
         ("get", {}, "get needs either path or id"),
-        ("get", {"path": "docs/locks.md", "id": "x"}, "get needs either path or id"),
         ("get", {"path": "docs/locks.md", "start_line": 9}, "its last indexed line is 8"),
         ("get", {"path": "docs/locks.md", "start_line": 3, "end_line": 2}, "end_line is 2, before start_line 3"),
         ("get", {"path": "lock.md"}, "'lock.md' is not an indexed file of the store docs: expected a path from an"),
@@ -277,17 +267,16 @@ def thirty(store):
     return store
 
 
-@pytest.mark.parametrize("detail", ["lines", "full"])
-async def test_every_hit_is_in_the_answer_and_the_answer_in_its_budget(thirty, detail):
+async def test_every_hit_is_in_the_answer_and_the_answer_in_its_budget(thirty):
     async with Client(served(thirty)) as client:
-        for budget in (1200, DEFAULT_TOKENS, 10_000):
+        for budget, detail in ((1200, "full"), (DEFAULT_TOKENS, "full"), (10_000, "lines")):
             plain = await client.call_tool(
                 "search", {"query": "alpha", "k": 30, "mode": "lexical", "detail": detail, "max_tokens": budget}
             )
             text = plain.content[0].text
             assert re.findall(r"^(\d+)\. no file \(id id\d+\)$", text, re.MULTILINE) == [str(n) for n in range(1, 31)]
             assert estimated_tokens(text) <= budget
-        found, _ = await call(client, "search", query="alpha", k=30, mode="lexical", detail=detail, max_tokens=10_000)
+        found, _ = await call(client, "search", query="alpha", k=30, mode="lexical", detail="full", max_tokens=10_000)
         assert len(found["results"]) == 30
         assert tokens(found) <= 10_000
         few = await client.call_tool("search", {"query": "alpha", "k": 30, "mode": "lexical", "max_tokens": 200})
@@ -408,9 +397,8 @@ async def test_all_stores_are_searched_together(store, tmp_path):
         )
 
 
-@pytest.mark.parametrize("mode", GENERATIONS)
-async def test_documents_are_resources(store, mode):
-    async with Client(served(store), mode=mode) as client:
+async def test_documents_are_resources(store):
+    async with Client(served(store)) as client:
         [template] = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "ragembed://{store}/{+path}"
         [content] = (await client.read_resource("ragembed://docs/docs/locks.md")).contents
@@ -509,15 +497,8 @@ async def test_http_answers_local_clients_only(folder):
 
             assert status() == 200
             assert status(Origin=f"http://localhost:{port}") == 200
-            for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "localhost:1"):
-                assert status(Host=host) == 421
-            for origin in (
-                "http://evil.example",
-                "null",
-                "http://localhost:1",
-                f"http://127.0.0.1:{port}.evil.example",
-            ):
-                assert status(Origin=origin) == 403
+            assert status(Host=f"evil.example:{port}") == 421
+            assert status(Origin="http://evil.example") == 403
             assert plain.post(url, content=b"x" * 5_000_000, headers=accept).status_code == 413
             assert plain.options(url, headers={"Origin": "http://evil.example"}).status_code in (403, 405)
 
@@ -567,11 +548,9 @@ def test_a_client_is_configured_and_unconfigured(client, cli, home):
 
 
 OTHERS = {
-    "plain": '{"mcpServers": {"other": {"command": "x"}}, "theme": "dark"}',
     "indented": '{\n    "mcpServers": {\n        "other": {\n            "command": "x"\n        }\n    }\n}\n',
     "tabs, Windows": '{\r\n\t"mcpServers": {\r\n\t\t"other": {"command": "x"}\r\n\t}\r\n}',
     "comments": '// mine\n{\n  "a": "// no, ]", /* , } */\n  "mcpServers": { // b\n    "b": {"a": [1],},\n  },\n}',
-    "no servers": '{\n  "theme": "dark",\n  "list": []\n}\n',
 }
 
 
@@ -615,11 +594,9 @@ def test_toml_of_others_stays_as_it_is(text, cli, home):
     ("text", "message"),
     [
         ("{", "is not a JSON object: nothing was changed"),
-        ('{"a": 1} {}', "is not a JSON object"),
         ("[1]", "is not a JSON object"),
         ('{"mcpServers": 3}', "has no table of servers where one is expected"),
         ('{"mcpServers": {"ragembed": {"command": "other"}}}', "has a server 'ragembed' that is not this program"),
-        ('{"mcpServers": {"ragembed": 3}}', "has a server 'ragembed' that is not this program"),
     ],
 )
 @pytest.mark.parametrize("option", ["--install", "--remove"])

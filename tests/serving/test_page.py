@@ -155,7 +155,6 @@ async def test_a_missing_file_is_explained(read):
     ("path", "message"),
     [
         ("/?q=lock&where=path+IS", "expected NULL after IS at character 8"),
-        ("/?q=lock&where=path", "after path at character 5, got end of text"),
         ("/?q=lock&f=)+OR+(1=1", "expected a field at character 1"),
     ],
 )
@@ -220,12 +219,9 @@ def html(text, path="a.md", places=()):
     [
         ("## Locks\n\nOne\ntwo **three**", '<p class="heading">Locks</p><p>One\ntwo <strong>three</strong></p>'),
         ("- a `b`\n  - c", '<ul><li class="d0">a <code>b</code></li><li class="d1">c</li></ul>'),
-        ("1. a\n2. b", '<ol><li class="d0">a</li><li class="d0">b</li></ol>'),
         ("| a | b |\n|---|---|\n| 1 | *2* |", "<tr><th>a</th><th>b</th></tr><tr><td>1</td><td><em>2</em></td></tr>"),
-        ("a | b\n1 | 2", "<tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr>"),
         ("```python\nif 1: # c\n```", '<span class="k">if</span> <span class="n">1</span>: <span class="c"># c</span>'),
         ("x = 1\n```\n\ntext", "<p>text</p>"),  # begins in a block of code
-        ("> a", "<blockquote>a</blockquote>"),
         ("[a](https://b.c)", '<a href="https://b.c" rel="noreferrer noopener" target="_blank">a</a>'),
         ("[a](javascript:b)", '<span class="link" title="javascript:b">a</span>'),
         ("![a](https://b.c/d.png)", '<span class="image">a</span>'),
