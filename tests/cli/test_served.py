@@ -10,7 +10,7 @@ import pytest
 from ragembed import Store
 from ragembed.indexes.storage import writer
 from ragembed.version import install_command
-from tests.embedding_server import EmbeddingServer, cut
+from tests.embedding_server import EmbeddingServer, cut, status
 
 
 @pytest.fixture
