@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
@@ -116,6 +117,10 @@ def pytest_report_header(config: pytest.Config) -> str:
     names = ("faiss-cpu", "faiss-gpu", "torch", "transformers")
     installed = {each.name: each.version for each in distributions()}
     return ", ".join(f"{name} {installed[name]}" for name in names if name in installed)
+
+
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and the processes that they start would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
