@@ -49,7 +49,7 @@ _WORK_FOLDERS = re.compile(r"files|tasks|read|write|finish|common|read/(\d{5,}|\
 _WORK_FILES = re.compile(
     r"plan\.json|files/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|share\.json|fit\.safetensors)"
-    r"|(tasks|write|finish)/\d{5,}\.json|(read|write)/\d{5,}\.count"
+    r"|(tasks|write|finish)/\d{5,}\.json|(read|write|finish)/\d{5,}\.count"
     r"|common/(config\.json|state\.safetensors|queries\.safetensors)"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.

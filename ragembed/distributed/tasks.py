@@ -272,6 +272,7 @@ class Worker:
         seconds, items = 0.0, 0
         if not self._work.output(stage, number).exists():
             items = self._perform(stage, number)
+            self._work.write_count(stage, number, items)
             seconds = time.monotonic() - started
         return TaskReport(number, items, seconds, _peak_memory(), f"{socket.gethostname()}:{os.getpid()}")
 
@@ -320,7 +321,6 @@ def read_share(work: Work, embedder: Embedder, number: int) -> int:
             with trial.of(name):
                 scanner.read([file], result, spool)
             counted.advance(1)
-        counted.finish()
         if work.plan.is_new and spool.chunks:
             texts = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
             write_arrays(temporary / _FIT, embedder.part_of_fit(texts))
@@ -388,7 +388,7 @@ class ShareFiles(ChunkedFiles):
 class _Counted(SilentProgress):
     """Writes the number of files or chunks that a task has processed in ``phase`` to the work folder.
 
-    It does so at most once per second, and at the end of the phase.
+    It does so at most once per second; at the end, the worker writes the number of the whole task.
     """
 
     def __init__(self, work: Work, stage: str, number: int, phase: str) -> None:
@@ -403,16 +403,8 @@ class _Counted(SilentProgress):
     def advance(self, count: int, detail: str = "") -> None:
         self._done += count if self._is_counted else 0
         if time.monotonic() - self._written >= 1:
-            self._write()
-
-    @override
-    def finish(self) -> None:
-        if self._is_counted:
-            self._write()
-
-    def _write(self) -> None:
-        self._written = time.monotonic()
-        self._work.write_count(self._stage, self._number, self._done)
+            self._written = time.monotonic()
+            self._work.write_count(self._stage, self._number, self._done)
 
 
 def write_share(work: Work, number: int, device: str | None) -> int:
