@@ -19,7 +19,9 @@ from speed import Outcome
 
 from ragembed import Embedder
 from ragembed.corpus import draw_pseudo_queries
+from ragembed.evaluation import read_beir
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.records import codes_for
 from ragembed.postprocess import unit_rows
 
 K, BATCH = 10, 20_000
@@ -256,3 +258,34 @@ def _table(entries: Sequence[Entry]) -> str:
         size, speed = significant(entry.size / 2**20, 3), [significant(best.median), significant(best.p95)]
         rows.append([entry.name, *costs, size, best.name or "–", f"{best.recall:.4f}", *speed])
     return table(header, rows)
+
+
+def codes(setting: Setting) -> Outcome:
+    """Measure what product quantisers lose with the numbers of codes that FAISS can search on a GPU."""
+    import faiss
+
+    collection = read_beir(setting.data / "retrieval" / "npl")
+    texts, queries = list(collection.documents.values()), list(collection.queries.values())
+    rows = []
+    for dim in (512, 768, 1024)[: setting.choose(3, 1)]:
+        say(f"codes: {dim} dimensions")
+        embedder = Embedder.from_preset("re", extractor=f"re:dim={dim}").fit(texts)
+        documents, asked = embedder.encode_documents(texts), embedder.encode_queries(queries)
+        exact = np.argsort(-(asked @ documents.T), axis=1)[:, :K]
+        for count in (dim // 4, codes_for(dim)):
+            quantiser = faiss.IndexPQ(dim, count, 8, faiss.METRIC_INNER_PRODUCT)
+            quantiser.train(documents)
+            quantiser.add(documents)
+            _, best = quantiser.search(asked, 5 * K)
+            found = [
+                sum(len(np.intersect1d(a[:depth], b)) for a, b in zip(best, exact, strict=True)) / exact.size
+                for depth in (K, 5 * K)
+            ]
+            rows.append([f"{dim:,}", str(count), *(f"{100 * share:.1f}" for share in found)])
+    about = (
+        f"Per cent of the {K} nearest of {len(texts):,} vectors (random embeddings of NPL, {len(queries)} queries) "
+        f"that are among the best {K} and {5 * K} by the codes alone. For each dimension: a quarter of it, and the "
+        "number of codes of `ivf-pq`, which FAISS can also search on a GPU. `ivf-pq` ranks the best 80 by their raw "
+        "vectors."
+    )
+    return Outcome([about, table(["dimensions", "codes", f"best {K}", f"best {5 * K}"], rows)])

@@ -59,6 +59,7 @@ BENCHMARKS = {
     "context": Benchmark("Context within a budget", 15, "context.context"),
     "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),
     "index_build": Benchmark("Index building", 20, "index_build.index_build"),
+    "codes": Benchmark("Codes of product quantisers", 4, "index_build.codes"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
     "generation": Benchmark("One model for queries and answers", 2, "generation.generation"),
     "agent": Benchmark("Tokens until the answer", 5, "agent.agent"),
