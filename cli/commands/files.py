@@ -17,7 +17,7 @@ from ragembed.cli.requests import indexing_options
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
 from ragembed.documents.readers.converted import missing_converter
-from ragembed.documents.readers.registry import named_reader
+from ragembed.documents.readers.registry import format_of, named_reader
 from ragembed.extras import extra_of, is_installed
 from ragembed.indexes import IndexingOptions
 from ragembed.indexes.indexing.request import open_existing, stored_request
@@ -116,13 +116,12 @@ def _print_summary(candidates: Iterable[FileCandidate], wordless: Mapping[str, f
 
 
 def _format(candidate: FileCandidate) -> str:
-    """Return the reader of a file that is read, otherwise its extension."""
+    """Return the format of a file that is read, otherwise its extension."""
     if candidate.is_dir:
         return "folder"
-    reader = named_reader(candidate.path.name)
+    if known := format_of(candidate.path.name):
+        return known
     suffix = PurePosixPath(candidate.path.name).suffix.lower().removeprefix(".")
-    if reader is not None:
-        return reader.name
     return suffix or ("text" if candidate.skipped is None else "no extension")
 
 

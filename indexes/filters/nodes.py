@@ -122,6 +122,7 @@ Scalar: TypeAlias = str | int | float | bool
 PATHS = ("path", "source")
 FILE_PROPERTIES = (*PATHS, "ext", "size", "mtime")
 CHUNK_PROPERTIES = ("title", "headings", "start_line", "end_line", "page")
+PROPERTIES = (*FILE_PROPERTIES, *CHUNK_PROPERTIES)
 ORDERS = ("<", "<=", ">", ">=")
 
 _DEEPEST_PATH = 16
@@ -156,10 +157,14 @@ class Field:
         return name if name.isprintable() and 0 < len(name) <= _LONGEST_SHOWN else shown(name)
 
     @property
+    def may_be_property(self) -> bool:
+        """Whether the field can name a property, not only metadata."""
+        return not (self.metadata or self.nested or self.is_text)
+
+    @property
     def property_name(self) -> str | None:
         """The property of this name, None if the field can only be metadata."""
-        plain = not (self.metadata or self.nested or self.is_text)
-        return self.name if plain and self.name in (*FILE_PROPERTIES, *CHUNK_PROPERTIES) else None
+        return self.name if self.may_be_property and self.name in PROPERTIES else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ragembed.indexes.filters.nodes import (
     PATHS,
+    PROPERTIES,
     And,
     Comparison,
     Contains,
@@ -173,14 +174,14 @@ def _stored(connection: sqlite3.Connection, field: Field) -> list[str]:
 def _note_on_unknown(connection: sqlite3.Connection, field: Field) -> str | None:
     """Return the note on a field that no chunk has; objects may lack a key, unless they have a similar one."""
     unknown = f"no chunk has the field {_named(field)}"
-    keys = _keys(connection, field)
-    near = difflib.get_close_matches((field.name, *field.nested)[-1], keys, 1)
+    keys, properties = _keys(connection, field), PROPERTIES if field.may_be_property else ()
+    near = difflib.get_close_matches((field.name, *field.nested)[-1], [*keys, *properties], 1)
     if near:
         return f"{unknown}: did you mean {_named(_sibling(field, near[0]))}?"
     if field.nested:
         return None if keys else _note_on_missing_object(connection, replace(field, nested=field.nested[:-1]))
-    listed = ", ".join(str(_sibling(field, key)) for key in keys[:_MOST_NAMED])
-    return f"{unknown}: expected one of {listed}" if keys else f"{unknown}: the chunks have no metadata"
+    listed = ", ".join([*(str(_sibling(field, key)) for key in keys[:_MOST_NAMED]), *properties])
+    return f"{unknown}: expected one of {listed}" if listed else f"{unknown}: the chunks have no metadata"
 
 
 def _note_on_missing_object(connection: sqlite3.Connection, field: Field) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ragembed.corpus import blocks, grouped
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers.registry import named_reader, unread_reason
+from ragembed.documents.readers.registry import format_of, unread_reason
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.extras import is_installed
@@ -90,10 +90,10 @@ def _noun(name: str) -> str:
     if what is not None and not what[1].startswith("neither"):
         kind, of, whose = what[1].partition(" of ")
         return f"{kind.removesuffix('s')}{'es' if kind.endswith('x') else 's'}{of}{whose}"
-    reader = named_reader(name)
-    if reader is None:
+    known = format_of(name)
+    if known is None:
         return "files of unknown format"
-    return "archives" if reader.name in ("zip", "tar") else f"{reader.name} files"
+    return "archives" if known in ("zip", "tar") else f"{known} files"
 
 
 MANY_TEXTS = 128

@@ -19,7 +19,7 @@ from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.storage.layout import file_path, is_store
+from ragembed.indexes.storage.layout import file_path, is_store, require_access
 from ragembed.indexes.store import Store
 
 DEFAULT_CHUNK = 512
@@ -166,8 +166,14 @@ class IndexingRequest:
 
 
 def open_existing(store: Path, device: str | None = None) -> AbstractContextManager[Store | None]:
-    """Open the store for a ``with`` block; the block gets None if there is no store."""
-    return Store.open(store, device=device) if is_store(store) else nullcontext()
+    """Open the store for a ``with`` block; the block gets None if there is no store.
+
+    Raises :class:`StoreError` if you may not see whether there is one.
+    """
+    if is_store(store):
+        return Store.open(store, device=device)
+    require_access(store)
+    return nullcontext()
 
 
 _PROMPTS = ("document_prompt", "query_prompt", "prompt_name")

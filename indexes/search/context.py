@@ -41,7 +41,7 @@ class ContextBlock:
     Attributes
     ----------
     path : str
-        Path of the file, relative to the working directory if the file is below it; else an absolute path or a URL. A
+        Path of the file, relative to the working directory if that is shorter; else an absolute path or a URL. A
         member of an archive follows after a colon and a space. For a text that belongs to no file: the ``source`` in
         its metadata, else its title, else its id.
     text : str

@@ -127,6 +127,14 @@ def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
     return model if model is not None and model.fingerprint == catalog.embedder(connection)["fingerprint"] else None
 
 
+def awaits_relevance(connection: sqlite3.Connection) -> bool:
+    """Return whether the next run fits the relevance of a store: none was tried yet, or with another embedder."""
+    if stored_relevance(connection) is not None or catalog.meta(connection, "wanted") is None:
+        return False
+    has_failed = catalog.detected_language(connection) is not None and catalog.meta(connection, KEY) is None
+    return not has_failed and catalog.count(connection, "chunks") >= LEAST_CHUNKS
+
+
 def mean_relevance(models: Sequence[tuple[RelevanceModel | None, int]]) -> RelevanceModel | None:
     """Return the mean of the models of several stores, weighted by their numbers of chunks.
 

@@ -24,6 +24,7 @@ from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode, diverse, nearest_to, run_query
 from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.relevance import awaits_relevance
 from ragembed.indexes.search.snapshot import FileState, SearchStates, Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.reader import StoreView
@@ -673,6 +674,12 @@ class Searchable(ABC):
             return 1.0 - snapshot.waiting() / max(snapshot.count(), 1)
 
     @property
+    @retried
+    def _awaits_relevance(self) -> bool:
+        with self.snapshot() as snapshot:
+            return any(awaits_relevance(store.connection) for store in snapshot.stores)
+
+    @property
     @abstractmethod
     def being_written(self) -> bool:
         """Whether a process of this machine writes now."""
@@ -681,6 +688,8 @@ class Searchable(ABC):
     def incomplete(self) -> str | None:
         """A note if results may miss something, because a run is under way or was interrupted, else None."""
         if not self.unfinished:
+            if self._awaits_relevance and self.being_written:
+                return "the store is being finished: how relevant the results are is not known yet"
             return None
         share, is_running = self.vector_share, self.being_written
         if share < 1:

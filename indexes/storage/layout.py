@@ -68,19 +68,20 @@ def require_store(folder: Path) -> Path:
     if folder.is_file():
         raise StoreNotFoundError(f"{folder} is a file: expected a folder; create a store with 'ragembed index PATH'")
     if not is_store(folder):
-        if _is_denied(folder):
-            raise StoreError(f"cannot open the store {folder}: you have no permission to enter the folder")
+        require_access(folder)
         option = "" if folder.name == STORE_FOLDER else f" --store {shlex.quote(str(folder))}"
         raise StoreNotFoundError(f"no store at {folder}: create one with 'ragembed index PATH{option}'")
     return folder
 
 
-def _is_denied(folder: Path) -> bool:
+def require_access(folder: Path) -> None:
+    """Raise :class:`StoreError` if you may not enter the folder of a store; there may be none."""
     try:
         (folder / DATABASE).lstat()
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return False
+    except PermissionError as error:
+        raise StoreError(f"cannot open the store {folder}: you have no permission to enter the folder") from error
+    except OSError:
+        return
 
 
 def make_folder(store: Path) -> None:

@@ -120,12 +120,15 @@ def exists(place: Place) -> bool:
 
 
 def shown_path(place: Place) -> str:
-    """Return ``place`` relative to the working directory if it is inside it, else absolute; URLs are unchanged."""
+    """Return ``place`` relative to the working directory if that is shorter, else absolute; URLs are unchanged."""
     if isinstance(place, RemotePath):
         return place.url
     path = os.path.abspath(place)  # noqa: PTH100  resolve() would follow symbolic links
-    here = str(Path.cwd())
-    shown = os.path.relpath(path, here) if path.startswith(here.rstrip(os.sep) + os.sep) else path
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        relative = path
+    shown = min(relative, path, key=len)
     return shown.encode("utf-8", "backslashreplace").decode()
 
 

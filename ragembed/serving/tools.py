@@ -255,8 +255,9 @@ def _with_lines(records: Iterable[ChunkRecord], source: str, first: int | None, 
         and (first is None or first <= end)
     ]
     if not chosen and ordered:
-        end = max((record.chunk.end_line or 0 for record in ordered), default=0)
-        has = f"its last indexed line is {end}" if end else "its format has no lines"
+        lines = [(chunk.start_line, chunk.end_line) for record in ordered if (chunk := record.chunk).start_line]
+        starts, ends = [start for start, _ in lines if start], [end for _, end in lines if end]
+        has = f"its indexed text is in lines {min(starts)}-{max(ends)}" if ends else "its format has no lines"
         raise ConfigError(f"{source} has no text in these lines: {has}; leave the lines out")
     return chosen
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ragembed.cli import COMMANDS, main
+from ragembed.cli.output import shown_path
 from ragembed.documents.chunking import Chunker
 from ragembed.indexes import Store
 from ragembed.version import __version__, install_command
@@ -272,6 +273,8 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     (docs / "photo.png").write_bytes(b"\x89PNG\0\0\0\0")
     (docs / "old.png").write_bytes(b"\x89PNG\0\0\0\0\0")
     (docs / ".hidden").mkdir()
+    for name in ("page.1.gz", "more.tar.gz", "old.tgz"):
+        (docs / name).write_bytes(b"")
     for name, size in (("a.log", 3000), ("b.log", 4000)):
         (docs / name).write_text("x" * size)
     (docs / ".gitignore").write_text("*.tmp\n")
@@ -282,6 +285,7 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     assert len(found) == len(rows)
     sizes = {name: (docs / name).stat().st_size for name in ("locks.md", "wings.txt")}
     assert found["markdown", "read"] == (1, sizes["locks.md"], "")
+    assert {key[0]: value[0] for key, value in found.items() if key[0] in ("gz", "tar")} == {"gz": 1, "tar": 2}
     assert found["text", "read"] == (1, sizes["wings.txt"], "")
     assert found["log", "skipped"] == (2, 7000, "over the limit of 2,048 bytes (--max-size)")
     assert found["png", "skipped"][:2] == (2, 17)
@@ -399,7 +403,15 @@ def test_index_names_a_store_of_a_folder_above(cli, in_folder, monkeypatch):
     (below / "lock.md").write_text("Only one process writes.\n")
     assert "note" not in cli("index", "a", "--preset", "re").stderr
     monkeypatch.chdir(below)
-    note = f"note: the store is {in_folder / '.ragembed'}; for one in this folder, add --store .ragembed\n"
+    note = "note: the store is ../.ragembed; for one in this folder, add --store .ragembed\n"
     assert cli("index", "lock.md").stderr.startswith(note)
     assert "note" not in cli("index").stderr
     assert "note" not in cli("index", "lock.md", "--store", ".ragembed", "--preset", "re").stderr
+
+
+def test_paths_are_relative_where_that_is_shorter(docs, cli, tiny_model, monkeypatch):
+    cli("index", docs, "--model", tiny_model)
+    (docs / "sub").mkdir()
+    monkeypatch.chdir(docs / "sub")
+    assert cli("query", "lock", "--files").stdout.splitlines()[0] == "../locks.md"
+    assert shown_path(Path("/x.md")) == "/x.md"

@@ -57,6 +57,16 @@ def test_weak_matches_are_noted(cli):
     assert "is not in the range 0.0<=x<=1.0" in cli("query", "lock", "--min-relevance", "2", exit_code=2).stderr
 
 
+def test_a_query_before_the_relevance_is_fitted_says_so(indexed, cli):
+    note = "note: the store is being finished: how relevant the results are is not known yet\n"
+    assert note not in cli("query", "zebra").stderr
+    with Store.open(indexed.parent / ".ragembed") as store, store.writer() as writer:
+        writer.set_meta({"detected_language": None, "relevance": None})
+        assert note in cli("query", "zebra").stderr
+        writer.set_meta({"detected_language": {"chunks": 24, "language": None, "is_read": True}})
+        assert note not in cli("query", "zebra").stderr  # the fit does not tell the groups apart
+
+
 def test_a_store_without_it_says_how_to_get_it(indexed, cli):
     with Store.open(indexed.parent / ".ragembed") as store, store.writer() as writer:
         writer.set_meta({"relevance": None})

@@ -288,6 +288,7 @@ T}
     document = parsed("foo.1", text)
     assert document.title == "foo(1)"
     assert blocks(document) == [
+        ("heading", 2, "foo(1)", "foo(1)"),
         ("heading", 3, "NAME", "NAME"),
         ("text", 4, "NAME", "foo - do things"),
         ("heading", 5, "OPTIONS AND MORE", "OPTIONS AND MORE"),
@@ -298,6 +299,8 @@ T}
         ("table", 19, "Sub", "a | b\nc d | e"),
         ("text", 29, "Sub", "2. bar(1)"),
     ]
+    assert document.blocks[-1].headings == ("foo(1)", "OPTIONS AND MORE", "Sub")
+    assert parsed("foo.1", ".SH NAME\nfoo\n").blocks[-1].headings == ("NAME",)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +318,7 @@ T}
 def test_manual_page_in_the_macros_of_mdoc(line: str, expected: str) -> None:
     document = parsed("bar.8", f".Dd May 1\n.Dt BAR 8\n.Sh NAME\n.Nm bar\n.Nd do bars\n.Sh S\n{line}\n")
     assert document.title == "bar(8)"
-    assert [text for *_, text in blocks(document)][1::2] == ["bar – do bars", expected]
+    assert [text for *_, text in blocks(document)][2::2] == ["bar – do bars", expected]
 
 
 def test_rotated_log_is_no_manual_page() -> None:

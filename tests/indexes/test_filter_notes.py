@@ -37,7 +37,8 @@ def store(tmp_path: Path, tiny_model: Path) -> Iterator[Store]:
     [
         ("topik = 'kitchen'", "no chunk has the field 'topik': did you mean 'topic'?"),
         ("topik LIKE '%' OR year > 1", "no chunk has the field 'topik': did you mean 'topic'?"),
-        ("zzz CONTAINS 1", "no chunk has the field 'zzz': expected one of new, price, tags, topic, year"),
+        ("zzz CONTAINS 1", "no chunk has the field 'zzz': expected one of new, price, tags, topic, year, path, source"),
+        ("mtme > 5", "no chunk has the field 'mtme': did you mean 'mtime'?"),
         ("price.euro = 1", "no chunk has the field 'price.euro': did you mean 'price.eur'?"),
         ("topic.name = 1", "the field 'topic' has no keys: its values are strings"),
         ("tags IN ('x', 5)", f"the field 'tags' is compared with a number or a string, but {LIST}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragembed import EmbedderConfig, files
+from ragembed import EmbedderConfig, files, index
 from ragembed.documents.discovery import discover
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
@@ -147,6 +147,8 @@ def test_folders_without_permission_are_named():
         )
         with pytest.raises(StoreError, match=r"cannot open the store .*: you have no permission to enter the folder"):
             Store.open(folder / "store")
+        with pytest.raises(StoreError, match="you have no permission to enter the folder"):
+            index(store=folder / "store")
 
 
 @pytest.mark.parametrize("name", ["writer.pid", "store.db-generation"])

@@ -176,7 +176,7 @@ async def test_no_text_can_forge_a_hit_or_the_end_of_its_fence(store):
         ("get", {"path": "docs/locks.md", "cursor": "next"}, "the cursor belongs to another request"),
         ("similar", {"id": "none"}, "no chunk has the id 'none'"),
         ("get", {}, "get needs either path or id"),
-        ("get", {"path": "docs/locks.md", "start_line": 9}, "its last indexed line is 8"),
+        ("get", {"path": "docs/locks.md", "start_line": 9}, "its indexed text is in lines 1-8"),
         ("get", {"path": "docs/locks.md", "start_line": 3, "end_line": 2}, "end_line is 2, before start_line 3"),
         ("get", {"path": "lock.md"}, "'lock.md' is not an indexed file of the store docs: expected a path from an"),
         ("get", {"path": "locks.md"}, "did you mean docs/locks.md?"),

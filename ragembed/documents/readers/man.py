@@ -86,7 +86,7 @@ OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a manual page. Its title is its name and section; a file without macros of pages is read as a log."""
+    """Read a manual page, with its name and section as title. A file without macros of pages is read as a log."""
     text = file.text
     lines = _joined_lines(text) if PAGE.search(text) and not has_too_many('\\"', text) else [""]
     if 0 < max(map(len, lines)) <= LONGEST_LINE:
@@ -151,7 +151,7 @@ class _Page:
     def _request(self, name: str, rest: str, number: int) -> int:
         """Handle a request, and return its last line."""
         if name in ("SH", "SS", "Sh", "Ss"):
-            return self._heading(1 if name in ("SH", "Sh") else 2, rest, number)
+            return self._heading(2 if name in ("SH", "Sh") else 3, rest, number)
         if name in DEFINITIONS:
             return self._end_of(number, f".{rest}" if name == "ig" and rest else "..")
         if name == "TS":
@@ -161,8 +161,7 @@ class _Page:
         if name == "Bd" and ("-literal" in rest or "-unfilled" in rest):
             return self._listing(number, "Ed")
         if name in ("TH", "Dt"):
-            parts = [_unescaped(part) for part in _arguments(rest)]
-            self.title = f"{parts[0].lower()}({parts[1]})" if len(parts) > 1 else self.title
+            self._page_name(rest, number)
         elif name in PARAGRAPHS:
             self._content.end_block()
             self._tag = False
@@ -179,6 +178,13 @@ class _Page:
         else:
             self._words(name, rest, number)
         return number
+
+    def _page_name(self, rest: str, number: int) -> None:
+        """Make the name and section the title, and the heading above all others."""
+        parts = [_unescaped(part) for part in _arguments(rest)]
+        if len(parts) > 1:
+            self.title = f"{parts[0].lower()}({parts[1]})"
+            self._content.add_heading(1, self.title, number + 1)
 
     def _words(self, name: str, rest: str, number: int) -> None:
         """Add the words of a macro that prints its arguments."""
@@ -202,7 +208,7 @@ class _Page:
             rest = self.lines[number]
         title = one_line(_plain(rest))
         self._tag = False
-        self._is_synopsis = title == "SYNOPSIS" or (self._is_synopsis and level > 1)
+        self._is_synopsis = title == "SYNOPSIS" or (self._is_synopsis and level > 2)
         if title:
             self._content.add_heading(level, title, number + 1)
         return number

@@ -39,12 +39,13 @@ SOURCE_SUFFIXES = (
 SOURCE_VERSION = 5 if extras.is_installed("semble_grammars") else 4
 """Installing semble-grammars (the extra ``documents``) raises the version, so that files are read again."""
 SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
-TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
+PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
+TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", *PACKED_SUFFIXES)
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
     ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
 )  # fmt: skip
-MAN = Reader("man", 2, (".man", ".mdoc"), _in("man"))
+MAN = Reader("man", 3, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
@@ -120,6 +121,15 @@ def named_reader(name: str) -> Reader | None:
     suffix = PurePosixPath(name).suffix.lower()
     known = BY_NAME.get(name.lower()) or BY_SUFFIX.get(suffix)
     return MAN if known is None and MAN_SECTION.fullmatch(suffix) else known
+
+
+def format_of(name: str) -> str | None:
+    """Return the format of a file by its name: its reader, ``gz``, ``bz2`` or ``xz`` for one packed file; or None."""
+    reader, path = named_reader(name), PurePosixPath(name.lower())
+    if reader is None:
+        return None
+    is_packed = path.suffix in PACKED_SUFFIXES and ".tar" not in path.suffixes
+    return path.suffix.removeprefix(".") if is_packed else reader.name
 
 
 def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
