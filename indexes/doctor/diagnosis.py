@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
-from ragembed.indexes.doctor.findings import SEVERITIES, Commands, Diagnosis, Examination, Finding, SkippedCheck
+from ragembed.indexes.doctor.findings import SEVERITIES, Diagnosis, Examination, Finding, SkippedCheck
+from ragembed.indexes.indexing.commands import Commands
 from ragembed.indexes.integrity import Part
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from ragembed.extras import is_installed
 from ragembed.indexes.doctor.drift import measure_drift
-from ragembed.indexes.doctor.findings import Commands, Examination, Finding, examples
+from ragembed.indexes.doctor.findings import Examination, Finding, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.records import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.commands import NEW_STORE, Commands
 from ragembed.indexes.indexing.index_run import MANY_TEXTS
 from ragembed.indexes.integrity import Part, Problem
 from ragembed.indexes.lexical.analyzer import AnalyzerConfig
@@ -151,8 +152,8 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "drift",
             "problem",
             "the token weights no longer suit the documents",
-            "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
-            f"store.{_by_file(exam.commands)}",
+            "The documents have changed since the fit, and the raw vectors depend on it. "
+            f"{NEW_STORE}{_by_file(exam.commands)}",
             exam.commands.again(),
             len(reasons),
             max(report.weight_shift or 0.0, report.unseen or 0.0),
@@ -167,14 +168,14 @@ def _shrunk(exam: Examination) -> Iterator[Finding]:
     embedder = exam.own_embedder()
     fitted, steps = embedder.describe()["fitted_on"], embedder.config.postprocess
     if embedder.config.fits_tokens and fitted["texts"] > SHRUNK * exam.chunks:
-        what, count, remedy = "token weights", fitted["texts"], f"makes a new store.{_by_file(exam.commands)}"
+        what, count, remedy = "token weights", fitted["texts"], f"{NEW_STORE}{_by_file(exam.commands)}"
         command = exam.commands.again()
     elif (
         fitting.fits_on_store(embedder, steps)
         and fitted["documents"] > SHRUNK * exam.chunks
         and exam.chunks >= fitting.least_fit(steps)
     ):
-        what, count, remedy = "post-processors", fitted["documents"], "fits them again."
+        what, count, remedy = "post-processors", fitted["documents"], "The command fits them again."
         command = exam.commands.run("refit")
     else:
         return
@@ -182,8 +183,8 @@ def _shrunk(exam: Examination) -> Iterator[Finding]:
         "drift",
         "hint",
         f"the {what} were fitted on {count:,} chunks, and the store has {exam.chunks:,}",
-        "A run was interrupted, or files were removed since: the fit counts texts that the store does not have. The "
-        f"command {remedy}",
+        "A run was interrupted, or files were removed since: the fit counts texts that the store does not have. "
+        f"{remedy}",
         command,
         count - exam.chunks,
         1.0 - exam.chunks / count,

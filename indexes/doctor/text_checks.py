@@ -24,17 +24,13 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.doctor.findings import Examination, Finding, examples
-from ragembed.indexes.lexical.analyzer import ENGLISH
+from ragembed.indexes.indexing.languages import PASSAGES, language_problems, languages_of
 from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import SourceRecord
-from ragembed.languages import main_language, reads_language
-from ragembed.models.multilingual import MULTILINGUAL_MODEL, install_multilingual, packed_weights
 from ragembed.printable import counted
 
-PASSAGES, PASSAGE_CHUNKS = 200, 3
-"""Number of passages whose language is recognised, and of consecutive chunks in each."""
 COMPARED, NEIGHBOURS = 300, 8
 """Number of chunks that are compared with their nearest neighbours, and of these."""
 FILES_READ = 100
@@ -45,8 +41,6 @@ TEXTS_READ, LEAST_TEXT = 20_000, 1_000
 
 WORDLESS_ABOVE = 0.5
 """Share of the chunks of a file without words from which it is reported."""
-FOREIGN_ABOVE = 0.05
-"""Share of passages in a language that the model was not made for from which it is reported."""
 DUPLICATES_ABOVE = 0.1
 """Share of chunks with a near-duplicate from which it is reported."""
 CUT_ABOVE = 0.02
@@ -55,14 +49,6 @@ CUT_ABOVE = 0.02
 _LONGEST_TOKEN = 32
 """More characters than a token has on average, in any text."""
 
-STEMMED = frozenset(
-    {
-        *("arabic", "czech", "dutch", "french", "german", "greek", "hindi", "italian", "polish", "portuguese"),
-        *("russian", "spanish", "swedish", "turkish"),
-    }
-)
-"""Languages that can be recognised and that Snowball stems."""
-
 _NOT_READ_AGAIN = ("pdf", "doc", "ppt", "csv", "jsonl")
 """Readers that are slow, or whose documents are single rows."""
 
@@ -70,57 +56,12 @@ _NOT_READ_AGAIN = ("pdf", "doc", "ppt", "csv", "jsonl")
 def check_language(exam: Examination) -> Iterator[Finding]:
     """Compare the languages of the texts with those of the model and of the stemmer."""
     embedder = exam.own_embedder()
-    languages = _languages(exam)
-    detected = (catalog.meta(exam.connection, "detected_language") or {}).get("language")
-    if not languages and detected is not None:
-        languages[str(detected)] = 1  # The texts are short: known from all of them together.
-    if not languages:
-        return
-    total, stemmed = languages.total(), exam.store.language
-    main, count = languages.most_common(1)[0]
-    other_endings = main != stemmed and main in STEMMED and count / total > 0.5
-    language = main if other_endings else stemmed
-    foreign = [] if embedder.is_remote else [name for name in languages if name != ENGLISH]
-    foreign = [name for name in foreign if not reads_language(embedder.tokenizer, name)]
-    foreign.sort(key=lambda name: (-languages[name], name))
-    share = sum(languages[name] for name in foreign) / total
-    if share > FOREIGN_ABOVE:
-        yield Finding(
-            "language",
-            "problem",
-            f"the model was not made for {', '.join(name.capitalize() for name in foreign)}",
-            f"Search finds the words of {share:.0%} of the texts, but often not their meaning. The command makes a new "
-            "store with a multilingual model.",
-            ("" if packed_weights() else f"{install_multilingual()} && ")
-            + exam.commands.again(model=MULTILINGUAL_MODEL, language=language),
-            len(foreign),
-            share,
-            examples([f"{name.capitalize()}: {languages[name]:,} of {counted(total, 'passage')}" for name in foreign]),
-        )
-    if other_endings:
-        yield Finding(
-            "word-endings",
-            "problem" if stemmed == ENGLISH else "hint",  # Otherwise somebody has chosen it.
-            f"most texts are in {main.capitalize()}, and lexical search is set to {stemmed}",
-            "Lexical and hybrid search miss other forms of the words of a query. The command makes a new store.",
-            exam.commands.again(language=language),
-            count,
-            count / total,
-        )
-
-
-def _languages(exam: Examination) -> Counter[str]:
-    """Return the number of passages in each language, without those whose language is not recognised."""
-    languages: Counter[str] = Counter()
-    starts = exam.spread_keys(PASSAGES)
-    for start in starts:
-        records = catalog.chunks_by_key(exam.connection, range(start, start + PASSAGE_CHUNKS))
-        first = records[start].source
-        language = main_language(record.chunk.text for record in records.values() if record.source == first)
-        languages.update([] if language is None else [language])
-    if len(starts) < exam.chunks:
-        exam.notes.append(f"languages were recognised in {len(starts):,} passages of {counted(exam.chunks, 'chunk')}")
-    return languages
+    together = (catalog.detected_language(exam.connection) or {}).get("language")
+    languages = languages_of(exam.connection, together)
+    if exam.chunks > PASSAGES:
+        exam.notes.append(f"languages were recognised in {PASSAGES:,} passages of {counted(exam.chunks, 'chunk')}")
+    for problem in language_problems(embedder, languages, exam.store.language, exam.commands):
+        yield Finding(*problem[:7], examples(problem.examples))
 
 
 def files_without_words(connection: sqlite3.Connection) -> dict[str, float]:

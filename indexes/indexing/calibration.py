@@ -24,6 +24,7 @@ import numpy as np
 from ragembed.corpus import draw_spans
 from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
+from ragembed.indexes.indexing.languages import language_warnings, languages_of, unread_languages
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.pipeline import Mode, query_expression, run_query
 from ragembed.indexes.search.relevance import (
@@ -40,7 +41,6 @@ from ragembed.indexes.storage.writer import StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit
 from ragembed.languages import everyday_sentences, main_language, reads_language
-from ragembed.models.multilingual import install_multilingual
 from ragembed.progress import Progress
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
@@ -68,7 +68,7 @@ _STEPS, _RIDGE, _SCALE_RIDGE = 50, 1.0, 0.01
 
 
 def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: bool = False) -> list[str]:
-    """Find the language of a store's texts, and fit the relevance; return a warning if the model cannot read it.
+    """Find the language of a store's texts, and fit the relevance; return a warning if it does not suit the model.
 
     Does nothing if both are known and the store has not doubled since, unless ``again``.
     """
@@ -86,7 +86,9 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     language = main_language(text for _, text in drawn)
     assumed = language in (None, _DEFAULT_LANGUAGE) or embedder.is_remote
     reads = assumed or reads_language(embedder.tokenizer, str(language))
-    facts: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
+    languages = store.read_database(languages_of, language)
+    unread = unread_languages(embedder, languages)
+    facts: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads, "unread": unread}}
     fitted = None
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
@@ -94,8 +96,8 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
             fitted = _fitted(store, snapshot, embedder, drawn, language)
         progress.finish()
     writer.set_meta({**facts, KEY: None if fitted is None else fitted.to_dict()})
-    is_new = recorded is None or recorded["language"] != language
-    return [unread_warning(language, embedder.config.model)] if language and not reads and is_new else []
+    is_new = recorded is None or (recorded["language"], recorded.get("unread", [])) != (language, unread)
+    return language_warnings(store, embedder, languages) if is_new else []
 
 
 def _is_due(store: Store, writer: StoreWriter, before: int, chunks: int) -> bool:
@@ -105,15 +107,6 @@ def _is_due(store: Store, writer: StoreWriter, before: int, chunks: int) -> bool
         return is_kept or chunks >= _GROWTH * before
     model = store.read_database(stored_relevance)
     return before < LEAST_CHUNKS or chunks >= _GROWTH * before or (is_kept and model is None)
-
-
-def unread_warning(language: str, model: str) -> str:
-    """Return the warning that a model was not made for the language of the texts, with the remedy."""
-    return (
-        f"most texts seem to be in {language.capitalize()}, which the model {model} was not made for: search "
-        "finds their words, but often not their meaning; for a multilingual model, run "
-        f"'{install_multilingual()}', delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
-    )
 
 
 class _Signals(NamedTuple):

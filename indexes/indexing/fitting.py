@@ -27,6 +27,7 @@ from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
+from ragembed.indexes.indexing.commands import Commands
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import joined
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
@@ -289,8 +290,11 @@ def warn_if_outgrown(store: Store) -> list[str]:
     if not has_outgrown_tokens(store):
         return []
     fitted = store.embedder.describe()["fitted_on"]["texts"]
+    config = store.wanted_config()
+    fits = {"token weights": config.fits_weights, "static vectors": config.fits_static}
+    what = " and ".join(name for name, is_fitted in fits.items() if is_fitted)
     warning = (
-        f"token weights and static vectors were fitted on {counted(fitted, 'chunk')} and the store has grown to "
-        f"{len(store):,}: to fit them again, delete {store.path} and index again"
+        f"the {what} were fitted on {counted(fitted, 'chunk')}, and the store has grown to {len(store):,}; for a new "
+        f"store with a new fit, run: {Commands.of(store).again()}"
     )
     return [warning]

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import location_of, member_of
 from ragembed.indexes.doctor.drift import measure_drift
+from ragembed.indexes.indexing.commands import Commands
+from ragembed.indexes.indexing.languages import language_problems, languages_of
 from ragembed.indexes.search.ranking import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import Snapshot
@@ -151,8 +153,12 @@ class ReportData:
         )
         self.duplicate_groups, self.duplicate_chunks = len(duplicates), sum(len(group) - 1 for group in duplicates)
         self.heaviest, self.lightest = self._weights()
-        is_own = snapshot.embedder().refittable is not None  # else ragembed did not make the vectors
-        self.drift = measure_drift(store) if is_own and len(self._rows) else None
+        own = snapshot.embedder().refittable  # None if ragembed did not make the vectors
+        self.drift = measure_drift(store) if own is not None and len(self._rows) else None
+        self.commands = Commands.of(store)
+        together = (self.status["detected_language"] or {}).get("language")
+        languages = languages_of(connection, together)
+        self.language_problems = [] if own is None else language_problems(own, languages, store.language, self.commands)
 
     def _map(self) -> VectorMap:
         def read(numbers: Rows) -> Floats:

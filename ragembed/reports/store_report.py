@@ -12,6 +12,7 @@ import numpy as np
 from ragembed.html_elements import Child, element
 from ragembed.indexes.doctor.drift import DriftReport
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.indexing.commands import NEW_STORE
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
@@ -143,16 +144,13 @@ def _work(data: ReportData) -> Iterator[tuple[str, str]]:
     """Yield what to do, with the command."""
     status, drift = data.status, data.drift
     if status["unfinished"]:
-        yield "The last indexing run was interrupted.", "ragembed index"
-    language = status["detected_language"]
-    if language and language["language"] and not language["is_read"]:
-        named = language["language"].capitalize()
-        text = f"Most texts are in {named}, which the model was not made for: delete the store, and use another model."
-        yield text, "ragembed index --model multilingual-e5-small-q4"
+        yield "The last indexing run was interrupted.", data.commands.run("index")
+    for problem in data.language_problems:
+        yield f"{problem.title[0].upper()}{problem.title[1:]}. {problem.detail}", problem.command
     if drift is not None and drift.verdict == "refit":
-        yield f"The fit is out of date: {'; '.join(drift.reasons)}.", "ragembed refit"
+        yield f"The fit is out of date: {'; '.join(drift.reasons)}.", data.commands.run("refit")
     if drift is not None and drift.verdict == "rebuild":
-        yield f"Delete the store, and index again: {'; '.join(drift.reasons)}.", "ragembed index"
+        yield f"The fit is out of date: {'; '.join(drift.reasons)}. {NEW_STORE}", data.commands.again()
 
 
 def _skipped(data: ReportData) -> Iterator[Child]:

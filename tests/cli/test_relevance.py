@@ -1,11 +1,18 @@
 """Relevance and the language of the texts from the command line."""
 
 import json
+import shlex
+from html import escape
+from pathlib import Path
 
 import pytest
 
-from ragembed.indexes import Store
+from ragembed.cli import main
+from ragembed.indexes import Store, diagnose
 from ragembed.indexes.search.relevance import relevance_word
+from ragembed.languages import everyday_sentences
+from ragembed.models.multilingual import MULTILINGUAL_MODEL
+from ragembed.reports.store_report import report
 
 TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
 
@@ -82,14 +89,41 @@ def test_a_store_without_it_says_how_to_get_it(indexed, cli):
     assert None not in {result["relevance"] for result in results(cli, "zebra")}
 
 
+def test_index_doctor_and_report_say_the_same_about_languages(in_folder, cli, tiny_model):
+    folder = in_folder / "my docs"
+    folder.mkdir()
+    for number, (name, language) in enumerate([("a", "english"), ("b", "russian"), ("c", "russian"), ("d", "english")]):
+        sentences = everyday_sentences()[language]
+        (folder / f"{name}.txt").write_text("\n".join(sentences[number:] + sentences[:number]), encoding="utf-8")
+    note = cli("index", folder, "--model", tiny_model, "--exclude", "c.txt", "--exclude", "d.txt").stderr
+    [finding] = [each for each in diagnose().findings if each.id == "language"]
+    assert f"note: {finding.title}; " in note
+    assert f"; for a store that suits the texts, run: {finding.command}\n" in note
+    cli("index", folder, "--exclude", "d.txt")
+    both = [each for each in diagnose().findings if each.id in ("language", "word-endings")]
+    assert {each.command for each in both} == {both[0].command}
+    with Store.open(".ragembed") as store:
+        page = report(store)[0].decode()
+    for each in both:
+        assert escape(each.command, quote=False) in page
+        assert each.title[1:] in page
+    arguments = shlex.split(both[0].command.partition("ragembed ")[2])[1:]
+    made = main.get_command(None, "index").make_context("index", arguments).params
+    assert (made["paths"], made["model"], made["options"].language) == (
+        (Path("my docs"),),
+        MULTILINGUAL_MODEL,
+        "german",
+    )
+
+
 def test_a_language_that_the_model_does_not_know_is_named_once(in_folder, cli, tiny_model):
     folder = in_folder / "docs"
     folder.mkdir()
     for number, text in enumerate(["写入者持有存储的锁。", "读者不等待写入者。", "机翼上的激波和边界层。"]):
         (folder / f"{number}.txt").write_text(text, encoding="utf-8")
     first = cli("index", folder, "--model", tiny_model).stderr
-    assert "note: most texts seem to be in Chinese, which the model" in first
-    assert "ragembed index --model multilingual-e5-small-q4" in first
+    assert "note: the model was not made for Chinese; for a store that suits the texts, run: " in first
+    assert "ragembed index docs --store .ragembed-new --model multilingual-e5-small-q4" in first
     (folder / "new.txt").write_text("还有一个文件。", encoding="utf-8")
     assert "Chinese" not in cli("index").stderr
     status = cli("status").stdout

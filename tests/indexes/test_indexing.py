@@ -457,7 +457,8 @@ def test_token_weights_of_a_much_smaller_corpus_give_a_warning(in_folder, docs, 
     assert unfitted == "center, normalize cannot be fitted on 1 chunk yet: fitting needs 2 chunks or more"
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
     (note,) = run(docs / "many.csv").scan.warnings
-    assert note.startswith("token weights and static vectors were fitted on 1 chunk and the store has grown to 11")
+    assert note.startswith("the token weights were fitted on 1 chunk, and the store has grown to 11; for a new store")
+    assert "run: ragembed index docs/cat.txt docs/many.csv --store .ragembed-new --model " in note
 
 
 def test_a_large_corpus_is_fitted_on_a_sample(docs, run, in_folder, monkeypatch):
