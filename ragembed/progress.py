@@ -121,9 +121,13 @@ class StderrProgress:
         self._started = self._shown = 0.0
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin a phase; the first line comes after a pause, so short phases print nothing."""
+        """Begin a phase; the first line comes after a pause, so short phases print nothing.
+
+        Only large files are counted in bytes: their first line comes at once.
+        """
         self.phase, self._unit, self._detail, self.total, self.done = phase, unit, "", total, 0
         self._started = self._shown = time.monotonic()
+        self._shown -= self._pause if unit == "bytes" else 0.0
 
     def advance(self, count: int, detail: str = "") -> None:
         """Add ``count``, and print with the last ``detail`` if enough time has passed."""

@@ -463,6 +463,7 @@ class IndexRun:
             counted: set[bytes] = set()
             tokens: list[int] = []
             coming = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
+            self.progress.start("counting tokens", "chunks", spool.chunks)
             waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
             for batch in blocks(chain(coming, waiting), BATCH):
                 texts = {text_hash(text): text for text in batch}
@@ -470,6 +471,8 @@ class IndexRun:
                 new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)
                 tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
+                self.progress.advance(len(batch))
+            self.progress.finish()
         requests = None
         if embedder.is_remote:
             from ragembed.models import served

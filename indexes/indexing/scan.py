@@ -31,12 +31,17 @@ from ragembed.extras import is_installed
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import SourceRecord, storable_time
-from ragembed.progress import Progress
+from ragembed.printable import printable_line
+from ragembed.progress import Progress, SilentProgress
+from ragembed.types import Spans
 
 _SOURCE, _CHUNK = ([column.name for column in fields(record)] for record in (SourceRecord, Chunk))
 
 _SMALL = 1 << 14
 """Largest file, in bytes, whose documents are in memory together with those of other files."""
+
+_LARGE = 4 << 20
+"""Smallest file, in bytes, whose progress is shown."""
 
 _PACKED = DiscoveryOptions().binary_suffixes
 """Suffixes of files whose documents can be much larger than the file."""
@@ -259,7 +264,9 @@ class Scanner:
         result = Scan.of(paths, gone, self._store)
         progress.start("reading", "files", None)
         for group in batches(self.waiting(paths, result, progress), lambda file: file.size, BATCH_CHARACTERS):
-            self.read(group, result, spool)
+            self.read(group, result, spool, progress)
+            if any(candidate.size >= _LARGE for candidate in group):
+                progress.start("reading", "more files", None)
             progress.advance(len(group))
         self.finish(result)
         progress.finish()
@@ -315,21 +322,30 @@ class Scanner:
         settings = self._container_settings if reader.contains_files else self._pipeline_settings
         return hashlib.sha256(f"{settings}:{reader.name}:{reader.version}".encode()).hexdigest()[:16]
 
-    def read(self, candidates: Iterable[FileCandidate], result: Scan, spool: Spool) -> None:
+    def read(
+        self, candidates: Iterable[FileCandidate], result: Scan, spool: Spool, progress: Progress | None = None
+    ) -> None:
         """Read files, append those that differ from the store to ``spool``, and record all of them in ``result``.
 
-        Small text files are in memory together, because tokenising their texts together is faster.
+        Small text files are in memory together, because tokenising their texts together is faster. A large file is a
+        phase of ``progress``.
         """
+        progress = progress or SilentProgress()
         opened = []
         for candidate in candidates:
+            if candidate.size >= _LARGE:
+                name = printable_line(self._names.of(candidate.path))
+                progress.start(f"reading {name}", "bytes", candidate.size)
+                progress.advance(0)
             with self._recorded(self._names.of(candidate.path), result):
                 if (file := self._open(candidate, result)) is not None:
                     opened.append(file)
         chunker = self._chunker.knowing(text for file in opened for text in file.short_texts)
         for file in opened:
             name, entry = file.source.path, None
+            used = _counted(chunker, file.source.size, progress) if file.source.size >= _LARGE else chunker
             with self._recorded(name, result):
-                parts = map(chunker.split, file.documents) if file.short_texts else [chunker.split_all(file.documents)]
+                parts = map(chunker.split, file.documents) if file.short_texts else [used.split_all(file.documents)]
                 chunks = list(chain.from_iterable(parts))
                 if not chunks:
                     raise DocumentError("contains no text")
@@ -378,6 +394,21 @@ class Scanner:
         except (DocumentError, ConfigError) as error:
             _LOG.debug("%s is skipped: %s", name, error, exc_info=error)
             result.skipped[name] = str(error)
+
+
+def _counted(chunker: Chunker, size: int, progress: Progress) -> Chunker:
+    """Return a chunker of a file with ``size`` bytes that counts those it splits into tokens, which takes longest."""
+    left = size
+
+    def offsets(texts: Sequence[str]) -> list[Spans]:
+        nonlocal left
+        found = chunker.offsets(texts)
+        done = min(left, sum(len(text.encode("utf-8", "surrogatepass")) for text in texts))
+        left -= done
+        progress.advance(done)
+        return found
+
+    return Chunker(chunker.config, offsets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@ import sys
 import pytest
 
 from ragembed import progress
+from ragembed.indexes.indexing import scan
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.progress import SilentProgress, StderrProgress, describe, duration, progress_for
 
 
@@ -81,3 +84,38 @@ def test_python_shows_progress_where_a_line_can_be_redrawn(place, monkeypatch):
     assert type(progress_for(False)) is SilentProgress
     own = StderrProgress()
     assert progress_for(own) is own
+
+
+class Phases(SilentProgress):
+    """Keep what each phase counts."""
+
+    def __init__(self):
+        self.found = []
+
+    def start(self, phase, unit, total):
+        self.found.append([phase, unit, total, 0])
+
+    def advance(self, count, detail=""):
+        self.found[-1][-1] += count
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_large_file_counts_its_bytes(dry_run, tmp_path, tiny_config, monkeypatch):
+    monkeypatch.setattr(scan, "_LARGE", 2000)
+    (tmp_path / "docs").mkdir()
+    text = "".join(f"Zebra {number} runs.\n\n" for number in range(300))
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / "docs" / name).write_text(text if name == "b.txt" else "Tea.\n")
+    request = IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=tiny_config)
+    phases = Phases()
+    index_files(request, phases, dry_run=dry_run)
+    [large] = [phase for phase in phases.found if phase[1] == "bytes"]
+    assert large[:3] == ["reading docs/b.txt", "bytes", len(text)]
+    assert 0.8 * len(text) < large[3] <= len(text)
+
+
+def test_a_large_file_is_named_at_once(clock, capsys):
+    shown = StderrProgress()
+    shown.start("reading a.log", "bytes", 2000)
+    shown.advance(0)
+    assert capsys.readouterr().err == "reading a.log: 0 of 2,000 bytes (0 %), 0.0/s\n"

@@ -109,10 +109,10 @@ def test_index_doctor_and_report_say_the_same_about_languages(in_folder, cli, ti
         assert each.title[1:] in page
     arguments = shlex.split(both[0].command.partition("ragembed ")[2])[1:]
     made = main.get_command(None, "index").make_context("index", arguments).params
-    assert (made["paths"], made["model"], made["options"].language) == (
+    assert (made["paths"], made["model"], made["language"]) == (
         (Path("my docs"),),
         MULTILINGUAL_MODEL,
-        "german",
+        "russian",
     )
 
 
