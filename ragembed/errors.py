@@ -71,13 +71,14 @@ class OutOfMemoryError(RagembedError, MemoryError):
 
 
 class MissingExtraError(RagembedError, ImportError):
-    """An optional ``package``, which a feature, the ``purpose``, needs, is not installed.
+    """An optional ``package``, which a feature, the ``purpose``, needs, is not installed; or several, ``"a, b"``.
 
     Run the ``pip install`` command in the message, which installs the ``extra``.
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: {install_command(extra)}")
+        what = f"packages {package}, which are" if ", " in package else f"package {package!r}, which is"
+        super().__init__(f"{purpose} needs the {what} not installed: {install_command(extra)}")
         self.package = package
         self.extra = extra
         self.purpose = purpose

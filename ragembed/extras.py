@@ -63,10 +63,14 @@ def missing(module: str, purpose: str) -> MissingExtraError:
     return MissingExtraError(*_EXTRAS[module], purpose)
 
 
-def require(module: str, purpose: str) -> None:
-    """Raise :class:`ragembed.errors.MissingExtraError` if ``module``, which ``purpose`` needs, is not installed."""
-    if not is_installed(module):
-        raise missing(module, purpose)
+def require(module: str, purpose: str, *more: str) -> None:
+    """Raise :class:`ragembed.errors.MissingExtraError` if ``purpose`` needs a module that is not installed.
+
+    The error names all of ``module`` and ``more`` that are missing; these belong to the same extra.
+    """
+    absent = [name for name in (module, *more) if not is_installed(name)]
+    if absent:
+        raise MissingExtraError(", ".join(_EXTRAS[name][0] for name in absent), extra_of(module), purpose)
 
 
 @contextmanager

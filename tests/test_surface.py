@@ -10,6 +10,8 @@ from ragembed.cli import COMMANDS
 from ragembed.cli.commands.index import UNLISTED
 from ragembed.cli.commands.index import command as index
 from ragembed.cli.project import NEVER_SET, parameters
+from ragembed.errors import MissingExtraError
+from ragembed.reports.store_report import report
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,6 +38,13 @@ def test_there_are_at_most_12_extras_and_the_page_lists_them(declared):
 def test_each_optional_package_is_in_the_extra_that_its_error_names(declared):
     for package, extra in extras._EXTRAS.values():
         assert any(re.match(rf"{package}\b", line) for line in declared[extra]), package
+
+
+def test_a_report_names_all_that_it_needs_which_is_not_pytorch(declared, monkeypatch):
+    monkeypatch.setattr(extras, "is_installed", lambda module: module == "scipy")
+    with pytest.raises(MissingExtraError, match=r"a report needs the packages openTSNE, scikit-learn, which .*papers"):
+        report(None)
+    assert [line for line in declared["papers"] if "torch" in line] == []
 
 
 def test_all_has_every_extra_but_one_of_the_two_builds_of_faiss(declared):

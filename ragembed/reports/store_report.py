@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
 
+from ragembed.extras import require
 from ragembed.html_elements import Child, element
 from ragembed.indexes.doctor.drift import DriftReport
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
@@ -35,6 +36,7 @@ def report(
 
     ``queries`` are drawn on the map with their hits.
     """
+    require("openTSNE", "a report", "scipy", "sklearn")
 
     def collect() -> ReportData:
         with store.snapshot() as snapshot:

@@ -42,5 +42,5 @@ _NAMES = {
     "settings": ("RECIPES", "B2sSettings", "OptimizerSettings", "StepSettings", "TrainingSettings"),
     "train": ("train_from_dictionary",),
 }
-__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="papers")
+__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="torch,papers")
 __all__ = __dir__()
