@@ -39,7 +39,7 @@ class LanguageProblem(NamedTuple):
     title: str
     detail: str
     command: str
-    count: int
+    affected: int
     share: float
     examples: tuple[str, ...]
     settings: str

@@ -400,7 +400,7 @@ def _counted(chunker: Chunker, size: int, progress: Progress) -> Chunker:
     """Return a chunker of a file with ``size`` bytes that counts those it splits into tokens, which takes longest."""
     left = size
 
-    def offsets(texts: Sequence[str]) -> list[Spans]:
+    def offsets(texts: list[str]) -> Sequence[Spans]:
         nonlocal left
         found = chunker.offsets(texts)
         done = min(left, sum(len(text.encode("utf-8", "surrogatepass")) for text in texts))
