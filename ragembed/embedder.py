@@ -557,6 +557,12 @@ class Embedder(VectorEncoder):
         return self._built.encoding_model is not None
 
     @property
+    def encodes_one_by_one(self) -> bool:
+        """Whether a model encodes documents window by window, so that small parts take no longer than large ones."""
+        model = self._built.encoding_model
+        return model is not None and model.encodes_one_by_one
+
+    @property
     def fits_with_model(self) -> bool:
         """Whether fitting the embedder, or encoding a text, runs a model."""
         return self._built.needs_model

@@ -99,10 +99,11 @@ def _noun(name: str) -> str:
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
 
-PART = 1 << 17
-"""Number of characters of texts that a model on the CPU encodes at once, about a second of work for a small model.
+PART, _SMALL_PART = 1 << 17, 1 << 15
+"""Numbers of characters of texts that a model on the CPU encodes at once, in batches, and one text after the other.
 
-Smaller parts waste time on batches that are not full. GPUs and other extractors encode a whole batch quickly.
+An interruption loses the vectors of the part. In smaller ones, batches are not full. GPUs and other extractors encode
+all texts quickly.
 """
 
 _SERVED_PART = 64
@@ -188,7 +189,8 @@ class RunEncoder:
         if without_torch is not None:
             yield without_torch
             return
-        parts: Iterable[Sequence[str]] = grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]
+        size = _SMALL_PART if embedder.encodes_one_by_one else PART
+        parts: Iterable[Sequence[str]] = grouped(texts, len, size) if set(devices) == {"cpu"} else [texts]
         for some in parts:
             yield embedder.raw_documents(some, progress)
             give_back()

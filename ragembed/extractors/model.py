@@ -96,6 +96,11 @@ class ContextualModel:
         # Per token and block, attention multiplies by 4 matrices of d x d and the feed-forward layers by 8.
         return tokens <= _FEW_TOKENS and 12 * self.n_layers * self.dim**2 * tokens <= _FEW_PRODUCTS
 
+    @property
+    def encodes_one_by_one(self) -> bool:
+        """Whether documents are encoded window by window, not in batches."""
+        return streams(self._files, find_devices(self._device)[0]) > 0
+
     def exact_forward(self, side: Side) -> Forward:
         """Return the forward pass of ``side`` in float32, without PyTorch if possible, as for queries."""
         return self.forward("queries" if side in ("queries", "pseudo-queries") else "few-documents")
