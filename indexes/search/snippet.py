@@ -27,6 +27,10 @@ _UNSEEN = re.compile(
 """Targets of links, addresses, anchors and tags: a word of the query in them does not say what a line is about."""
 _LINK = re.compile(r"[\s>|*+-]*(?:\d+[.)])?\s*!?\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])[\s|]*")
 """A line that is only a link, such as an entry of a table of contents."""
+_FIELDS = re.compile(r"(?:[\w-]+: .*\n)+(?=\n)")
+"""Fields of a note, before its text."""
+_LEADING = re.compile(r"\s*(?:#{1,6} .*|.*[:?：？])\s*")
+"""A line that is about what follows: a heading, or an introduction such as a question."""
 
 MAX_LINES, MAX_CHARACTERS = 4, 320
 _WORDS_KEPT = 1 << 15
@@ -61,9 +65,10 @@ class QueryWords:
     def snippet(self, text: str) -> tuple[str, int]:
         """Return at most ``MAX_LINES`` consecutive lines of ``text``: those with most different words of the query.
 
-        Words in the addresses of links do not count, and words of lines that are only links count less. Of equally good
-        lines, the first that begin with a word of the query are returned. A single line longer than ``MAX_CHARACTERS``
-        is cut at word boundaries around the words of the query. The number of the best line, from 0, is returned too.
+        Blank lines are not counted. Words in the addresses of links do not count; words of fields and of lines that are
+        only links count less, and so do those of a last line that is about what follows. Of equally good lines, the
+        first that begin with a word of the query are returned. Lines longer than ``MAX_CHARACTERS`` are cut at word
+        boundaries around the words of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
@@ -72,26 +77,41 @@ class QueryWords:
         for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
             if bisect_right(unseen, begin) % 2 == 0:
                 line_terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
+        fields = _FIELDS.match(text)
+        of_fields = 0 if fields is None else fields[0].count("\n")
         said = [
-            Terms() if terms and _LINK.fullmatch(line) else terms for line, terms in zip(lines, line_terms, strict=True)
+            Terms() if number < of_fields or (terms and _LINK.fullmatch(line)) else terms
+            for number, (line, terms) in enumerate(zip(lines, line_terms, strict=True))
         ]
+        filled = [number for number, line in enumerate(lines) if line.strip()] or [0]
+
+        def leads(at: int) -> bool:
+            return at + 1 < len(filled) and _LEADING.fullmatch(lines[filled[at]]) is not None
 
         def value(start: int) -> tuple[int, bool, int]:
-            seen, all_of = (len(Terms().union(*by_line[start : start + MAX_LINES])) for by_line in (said, line_terms))
-            return 2 * seen + all_of, bool(said[start]), -start
+            window = filled[start : start + MAX_LINES]
+            telling = window[:-1] if leads(start + len(window) - 1) else window
+            seen = len(Terms().union(*(said[number] for number in telling)))
+            all_of = len(Terms().union(*(line_terms[number] for number in window)))
+            return 2 * seen + all_of, bool(said[window[0]]), -start
 
-        start = max(range(max(len(lines) - MAX_LINES, 0) + 1), key=value)
-        stop = min(start + MAX_LINES, len(lines))
-        while stop - start > 1 and not any(map(str.isalpha, _UNSEEN.sub("", lines[start]))):
+        start = max(range(max(len(filled) - MAX_LINES, 0) + 1), key=value)
+        stop = min(start + MAX_LINES, len(filled))
+        while stop - start > 1 and not any(map(str.isalpha, _UNSEEN.sub("", lines[filled[start]]))):
             start += 1
-        while stop - start > 1 and sum(map(len, lines[start:stop])) > MAX_CHARACTERS:
-            if len(line_terms[start]) < len(line_terms[stop - 1]):
+        while stop - start > 1 and sum(len(lines[number]) for number in filled[start:stop]) > MAX_CHARACTERS:
+            if len(line_terms[filled[start]]) < len(line_terms[filled[stop - 1]]):
+                start += 1
+            elif not leads(stop - 2):
+                stop -= 1
+            elif stop - start > 2:
                 start += 1
             else:
-                stop -= 1
-        block = "\n".join(lines[start:stop]).strip("\n")
-        first = max(range(start, stop), key=lambda number: (len(line_terms[number]), -number))
-        return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), first
+                break
+        window = filled[start:stop]
+        block = "\n".join(lines[window[0] : window[-1] + 1])
+        best = max(window, key=lambda number: (len(line_terms[number]), -number))
+        return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), best
 
     def _words_of(self, text: str) -> Iterable[tuple[int, int, str]]:
         return self._words[text] if text in self._words else _words(text)

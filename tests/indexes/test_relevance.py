@@ -107,6 +107,22 @@ def test_answerable_queries_are_more_relevant_than_others(bees, mode):
         assert best["chocolate cake recipe"] < relevance.WEAK < best["mark a queen with colour"]
 
 
+def test_rows_of_a_table_do_not_make_matches_in_other_files_weak(tmp_path, needs_minilm):
+    for i in range(0, len(BEES), 3):
+        (tmp_path / f"{i}.md").write_text("\n\n".join(f"# Note {j}\n\n{BEES[j]}" for j in range(i, min(i + 3, 25))))
+    rows = [
+        f"{1000 + i},Customer {i % 9},2026-0{1 + i % 9}-11,Delivery of {3 + i} hives,{100 + 7 * i} EUR,paid\n"
+        for i in range(90)
+    ]
+    (tmp_path / "invoices.csv").write_text("invoice,customer,date,subject,amount,state\n" + "".join(rows))
+    ragembed.index(tmp_path, store=tmp_path / "store", progress=False)
+    with Store.open(tmp_path / "store") as store:
+        best = {query: store.search(query, 1)[0] for query in (*ANSWERABLE, *FOREIGN)}
+    assert all(hit.source.endswith(".md") for query, hit in best.items() if query in ANSWERABLE)
+    assert sum(best[query].relevance >= relevance.WEAK for query in ANSWERABLE) >= 7
+    assert sum(best[query].relevance >= relevance.WEAK for query in FOREIGN) == 0
+
+
 def test_results_below_the_least_relevance_are_left_out(bees):
     with Store.open(bees) as store:
         every = store.search("honey became solid", 10)
