@@ -829,8 +829,8 @@ class Embedder(VectorEncoder):
 
     def _require_fitted(self) -> TwoSidedChain:
         """Return the fitted chain; raise :class:`NotFittedError` before a fit."""
-        self._require_extractor()
         if self._chain is None:
+            self._require_extractor()
             raise NotFittedError(
                 "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…) first"
             )

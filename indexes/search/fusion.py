@@ -243,7 +243,7 @@ class Fusion:
         if self.method == "rrf" or not len(scores):
             return None
         deviation = float(scores.std())
-        if not _differ(scores, deviation):
+        if not deviation > _NOISE * max(scores.max(), -scores.min()):  # they differ by rounding alone
             return None
         if self.method == "zscore":
             return LinearScale(float(scores.mean()), deviation)
@@ -262,11 +262,6 @@ class Fusion:
 def read_weight(unread: float) -> float:
     """Return the weight of a query's vector if the model cannot read the share ``unread`` of the query, from 1 to 0."""
     return max(0.0, 1.0 - unread / _MOST_UNREAD)
-
-
-def _differ(scores: Doubles, deviation: float) -> bool:
-    """Return whether scores with this standard deviation differ by more than rounding."""
-    return bool(deviation > _NOISE * max(scores.max(), -scores.min()))
 
 
 def stored_fusion(connection: sqlite3.Connection) -> Fusion:

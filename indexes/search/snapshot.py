@@ -22,13 +22,14 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.search.feedback import KeptWords, is_code
+from ragembed.indexes.search.feedback import is_code, words_of
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_below
 from ragembed.indexes.storage.reader import Selection, StoreView, rows_of_segment
+from ragembed.indexes.storage.segments import to_vectors
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder, storable_time
 from ragembed.postprocess import unit_rows
 from ragembed.progress import check
@@ -105,8 +106,8 @@ def _content_hash(place: Path, root: Path, size: int, mtime_ns: int) -> str | No
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
-_MOST_KINDS = 100_000
-"""Number of chunks that are remembered as source code or as other text."""
+_MOST_WORDS, _MOST_KINDS = 4096, 100_000
+"""Number of chunks whose words are remembered, and of those that are remembered as source code or as other text."""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
@@ -137,12 +138,14 @@ Selected: TypeAlias = "Selection | MergedSelection | None"
 class SearchState:
     """What is kept between the searches of the same generations of stores. Threads may share it.
 
-    ``merged`` has the postings and the hubness of several stores, once they are needed.
+    ``words`` and ``code`` have by key the words of chunks, and whether they are source code. ``merged`` has the
+    postings and the hubness of several stores, once they are needed.
     """
 
     state: Hashable
     highest: HighestScores = field(default_factory=HighestScores)
-    words: KeptWords = field(default_factory=KeptWords)
+    words: dict[int, Integers] = field(default_factory=dict)
+    code: dict[int, bool] = field(default_factory=dict)
     merged: dict[str, Any] = field(default_factory=dict)
 
 
@@ -339,7 +342,7 @@ class Snapshot:
             of_store = np.zeros((len(local), vectors.shape[1]), dtype=np.float32)
             for key in np.unique(keys[keys > 0]).tolist():
                 of_segment = keys == key
-                of_store[of_segment] = segments[key].vectors(store.postprocess).at(positions[of_segment])
+                of_store[of_segment] = to_vectors(segments[key].raw(), store.postprocess, positions[of_segment])
             vectors[inside] = of_store
         return vectors
 
@@ -439,25 +442,24 @@ class Snapshot:
             for key, record in catalog.chunks_by_key(store.connection, local.tolist()).items()
         }
 
-    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
-        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
-
-        def read(new: Sequence[int]) -> dict[int, str]:
+    def words(self, keys: Sequence[int]) -> list[Integers]:
+        """Return the terms of each chunk, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        if len(self._kept.words) > _MOST_WORDS:
+            self._kept.words = {}
+        words = self._kept.words
+        if new := [key for key in keys if key not in words]:
             terms = of_language(self.language())
-            return {key: terms.of_text(text) for key, text in self._embedded_texts(new).items()}
-
-        return self._kept.words.of(keys, read)
+            words.update({key: words_of(terms.of_text(text)) for key, text in self._embedded_texts(new).items()})
+        return [words[key] for key in keys]
 
     def are_code(self, keys: Sequence[int]) -> bool:
         """Return whether most of the chunks are source code."""
-        code_by_key = self._kept.words.code
-        if len(code_by_key) > _MOST_KINDS:
-            code_by_key.clear()
-        kinds = {key: code_by_key[key] for key in keys if key in code_by_key}
-        if new := [key for key in keys if key not in kinds]:
-            kinds |= {key: is_code(text) for key, text in self._embedded_texts(new).items()}
-            code_by_key.update(kinds)
-        return 2 * sum(kinds.values()) > len(keys)
+        if len(self._kept.code) > _MOST_KINDS:
+            self._kept.code = {}
+        code = self._kept.code
+        if new := [key for key in keys if key not in code]:
+            code.update({key: is_code(text) for key, text in self._embedded_texts(new).items()})
+        return 2 * sum(code[key] for key in keys) > len(keys)
 
     def _embedded_texts(self, keys: Sequence[int]) -> dict[int, str]:
         return {

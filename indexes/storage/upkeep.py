@@ -37,7 +37,7 @@ from ragembed.indexes.faiss_index.records import (
     IndexSelection,
     IndexSpec,
     Measurement,
-    has_faiss,
+    faiss,
     parse_spec,
     require_library,
 )
@@ -71,7 +71,7 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
     """
     if not rows or not _is_due(connection, wanted, rows):
         return False
-    return wanted.kind != AUTO or not wanted.budget.open or has_faiss()
+    return wanted.kind != AUTO or not wanted.budget.open or faiss.is_installed()
 
 
 def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
@@ -82,7 +82,7 @@ def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> b
     open_kind = IndexConfig(wanted.kind)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # The store had too few vectors for the configured kind.
-    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and has_faiss():
+    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and faiss.is_installed():
         return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
@@ -97,7 +97,7 @@ def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
 
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
     """Return a warning if the store is too large for exact search, and FAISS is not installed."""
-    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
+    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not faiss.is_installed()
     return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}{install_command('cpu')}"] if outgrown else []
 
 
