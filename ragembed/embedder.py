@@ -34,8 +34,8 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.tensor_map import release
-from ragembed.types import Floats, State, with_prefix
+from ragembed.tensor_map import release, with_prefix
+from ragembed.types import Floats, State
 
 if TYPE_CHECKING:
     from ragembed.contributions import TextParts

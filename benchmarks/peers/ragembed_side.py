@@ -19,7 +19,6 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store, VectorEncoder
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.lexical.bm25 import HighestScores
 from ragembed.indexes.search import feedback, pipeline
 from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, LexicalMatches
 from ragembed.indexes.search.snapshot import Snapshot
@@ -232,7 +231,7 @@ def warm(request: Request) -> tuple[Turn, Report]:
 
 
 _STAGES: Mapping[str, Sequence[tuple[Any, str]]] = {
-    "BM25": [(LexicalMatches, "of"), (HighestScores, "of")],
+    "BM25": [(LexicalMatches, "of"), (Snapshot, "highest_score")],
     "scan of the index, twice": [(SegmentIndex, "search"), (DividedIndex, "search")],
     "exact vectors of what the scans found": [(RefinedIndex, "search")],
     "chunks of the nearest vectors": [(pipeline, "nearest_chunks")],

@@ -20,7 +20,7 @@ from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
-from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
+from ragembed.indexes.lexical.bm25 import LexicalMember, Postings, counted_terms, frequencies, highest_score
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.feedback import is_code, words_of
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
@@ -106,8 +106,11 @@ def _content_hash(place: Path, root: Path, size: int, mtime_ns: int) -> str | No
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
-_MOST_WORDS, _MOST_KINDS = 4096, 100_000
-"""Number of chunks whose words are remembered, and of those that are remembered as source code or as other text."""
+_MOST_WORDS, _MOST_KINDS, _MOST_TERMS = 4096, 100_000, 100_000
+"""Numbers of chunks whose words and whose kind are kept, and of terms whose frequency is.
+
+So the memory of a server does not grow with its queries.
+"""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
@@ -138,12 +141,13 @@ Selected: TypeAlias = "Selection | MergedSelection | None"
 class SearchState:
     """What is kept between the searches of the same generations of stores. Threads may share it.
 
-    ``words`` and ``code`` have by key the words of chunks, and whether they are source code. ``merged`` has the
-    postings and the hubness of several stores, once they are needed.
+    ``frequencies`` has the number of chunks that contain a term. ``words`` and ``code`` have by key the words of
+    chunks, and whether they are source code. ``merged`` has the postings and the hubness of several stores, once they
+    are needed.
     """
 
     state: Hashable
-    highest: HighestScores = field(default_factory=HighestScores)
+    frequencies: dict[bytes, int] = field(default_factory=dict)
     words: dict[int, Integers] = field(default_factory=dict)
     code: dict[int, bool] = field(default_factory=dict)
     merged: dict[str, Any] = field(default_factory=dict)
@@ -387,12 +391,13 @@ class Snapshot:
 
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
-
-        def counted(terms: Sequence[bytes]) -> list[int]:
-            of_stores = [frequencies(store.connection, store.postings(), terms) for store in self.stores]
-            return [sum(counts) for counts in zip(*of_stores, strict=True)]
-
-        return self._kept.highest.of(TermCounts(self._kept.state, self.language(), self.count(), counted), expression)
+        if len(self._kept.frequencies) > _MOST_TERMS:
+            self._kept.frequencies = {}
+        by_term, terms = self._kept.frequencies, counted_terms(self.language(), expression)
+        if new := [term for term in dict.fromkeys(terms) if term not in by_term]:
+            of_stores = [frequencies(store.connection, store.postings(), new) for store in self.stores]
+            by_term.update(zip(new, map(sum, zip(*of_stores, strict=True)), strict=True))
+        return highest_score(self.count(), [by_term[term] for term in terms])
 
     def _postings(self) -> Postings:
         """Return the words of all chunks."""
