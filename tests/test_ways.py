@@ -86,8 +86,8 @@ def langchain():
 
 CASES = {  # name: action or function that returns it, most files, most functions
     "index": (lambda: index, 81, 644),
-    "query": (lambda: query, 66, 467),
-    "search": (search, 23, 121),
+    "query": (lambda: query, 66, 465),
+    "search": (search, 23, 119),
     "langchain": (langchain, 62, 349),
 }
 

@@ -21,8 +21,6 @@ from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
 from ragembed.types import Bools, Doubles, Floats
 
-_SHOWING_KIND = 10
-"""Number of first candidates that show whether a query is about source code."""
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
 QUERIES_AT_ONCE = 32
@@ -271,10 +269,3 @@ def fused(
             dense = with_expected(dense, matches, keys)
         candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
     return candidates
-
-
-def weighted_by_kind(snapshot: Snapshot, pool: Candidates) -> Candidates:
-    """Return candidates fused again with the weights for source code, if most of the first are source code."""
-    if not snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
-        return pool
-    return Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, pool.fusion.for_code())

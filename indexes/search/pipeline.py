@@ -30,7 +30,6 @@ from ragembed.indexes.search.hybrid import (
     LexicalMatches,
     fused,
     nearest_chunks,
-    weighted_by_kind,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, add_note, matched_share, note_unknown
@@ -47,6 +46,8 @@ DEPTH, DEEPER = 200, 4
 """Number of best chunks of either search that become candidates, and the factor by which each deeper search grows."""
 _DENSE_DEPTH = 50
 """Number of chunks that dense and lexical search find first; it grows by the factor ``DEEPER``."""
+_SHOWING_KIND = 10
+"""Number of first candidates that show whether a query is about source code."""
 FEEDBACK_CHUNKS = 3
 """Number of first hits that feedback assumes to be relevant."""
 COMPARED_BY_WORDS = 100
@@ -339,9 +340,11 @@ def score_candidates(
     chunks does not depend on how many of them are read.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in words]
-    pools = [
-        weighted_by_kind(snapshot, pool) for pool in fused(snapshot, vectors, words, DEPTH, selection, fusions, unmoved)
-    ]
+    pools = fused(snapshot, vectors, words, DEPTH, selection, fusions, unmoved)
+    for i, pool in enumerate(pools):
+        if snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
+            code = pool.fusion.for_code()
+            pools[i] = Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, code)
     fed = [i for i, pool in enumerate(pools) if pool.fusion.feedback and pool.fusion.alpha]
     towards, moved = [], []
     for i in fed:

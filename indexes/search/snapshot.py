@@ -169,6 +169,7 @@ class Snapshot:
         self, stores: Sequence[StoreView], states: SearchStates | None = None, chosen_fusion: Fusion | None = None
     ) -> None:
         self.stores = stores
+        self._connections = [store.connection for store in stores]
         self._states: SearchStates = {} if states is None else states
         self._chosen_fusion = chosen_fusion
         names = tuple(store.name for store in stores)
@@ -377,11 +378,11 @@ class Snapshot:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         is_whole = selection is None or (isinstance(selection, Selection) and selection.keys is None)
         admits = None if selection is None or is_whole else selection.admits
-        return self._postings().search(self._connections(), expression, limit, admits)
+        return self._postings().search(self._connections, expression, limit, admits)
 
     def word_scores(self, expression: str) -> tuple[Keys, Doubles]:
         """Return the keys of the chunks that match ``expression``, and their BM25, shapes ``(n,)``."""
-        return self._postings().all_scores(self._connections(), expression)
+        return self._postings().all_scores(self._connections, expression)
 
     def word_scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -409,9 +410,6 @@ class Snapshot:
             self._kept.merged["postings"] = Postings(members, indexed_terms(self.language()))
         merged: Postings = self._kept.merged["postings"]
         return merged
-
-    def _connections(self) -> list[sqlite3.Connection]:
-        return [store.connection for store in self.stores]
 
     # Chunks and files
 
