@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.bm25 import HighestScores, TermCounts, frequencies
+from ragembed.indexes.lexical.bm25 import counted_terms, frequencies, highest_score
 from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
@@ -182,8 +181,8 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         counted = measured("zebra unheard lock")
         with store.snapshot() as snapshot:
             assert snapshot.stores[0].postings() is not None
-            of_fulltext = TermCounts(None, "english", snapshot.count(), partial(frequencies, snapshot.connection, None))
-            by_fulltext = HighestScores().of(of_fulltext, query_expression(snapshot, "zebra unheard lock"))
+            terms = counted_terms("english", query_expression(snapshot, "zebra unheard lock"))
+            by_fulltext = highest_score(snapshot.count(), frequencies(snapshot.connection, None, terms))
         assert counted == pytest.approx(by_fulltext)
 
 
