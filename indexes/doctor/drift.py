@@ -26,7 +26,6 @@ from ragembed.indexes.storage.embedders import QUERIES as FIT_QUERIES
 from ragembed.indexes.storage.embedders import joined, load_queries
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
-from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.types import Doubles, Floats, Halves, Integers
 
@@ -220,9 +219,8 @@ class _DriftMeasurement:
         texts: list[str] = []
         for (_, connection), rows in zip(self._stores, self._rows, strict=True):
             texts += catalog.texts_of_rows(connection, rows[::step].tolist())
-        ids = list(tokenizer.ids(texts))
-        counter = TokenCounter(tokenizer.vocabulary_size, special)
-        counter.add(TokenIds.of(ids))
+        counter = TokenCounter(tokenizer)
+        ids = list(counter.add(texts))
         fitted, now = weights.require_fitted(), counter.statistics()
         before, after = weights.table, weights.table_for(scaled_up(now, self._vectors))
         shift = None

@@ -6,7 +6,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ragembed.extractors.protocol import saved_array
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_tables import TokenTable
 from ragembed.extractors.transformer import layer_mean
-from ragembed.extractors.weighting import TextConsumer, TokenWeights, fit_streams
+from ragembed.extractors.weighting import TokenWeights
 from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Floats, Integers, State
 
@@ -133,7 +133,7 @@ class AvgTable(TokenTable):
 class AvgExtractor(StaticExtractor):
     """A static extractor whose table is fitted by the forward pass of a model, which reads texts without a template.
 
-    The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those given to :meth:`fit`.
+    The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those of the fit.
     """
 
     def __init__(
@@ -151,20 +151,6 @@ class AvgExtractor(StaticExtractor):
         self.layers = layers
         self.corpus = corpus
         self._averages = table
-
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit token weights and static vectors in one pass over ``texts``."""
-        counter, means = self.weights.counter(), self.consumer()
-        forward = self.model.forward("documents")
-        fit_streams(
-            texts,
-            [
-                TextConsumer(self.weights.corpus, counter.add),
-                TextConsumer(self.corpus, lambda block: forward.run(block, [means])),
-            ],
-        )
-        self.weights.take(counter.statistics())
-        self.take(means)
 
     def consumer(self) -> TokenMeans:
         """Return a consumer that averages token vectors in a shared forward pass, for :meth:`take`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,6 @@ class MixExtractor(Extractor):
     def config(self) -> Mapping[str, Any]:
         """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {"w": self._w, "contextual": self.contextual.config, "static": self.static.config}
-
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit token weights and static vectors."""
-        self.static.fit(texts)
-        self.contextual.weights.take(self.static.weights.require_fitted())
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
@@ -100,12 +95,6 @@ class RoutedExtractor(Extractor):
     def config(self) -> Mapping[str, Any]:
         """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {side: extractor.config for side, extractor in self.routes.items()}
-
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit the token weights of both extractors."""
-        corpus = list(texts)
-        for extractor in self.routes.values():
-            extractor.fit(corpus)
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""

@@ -12,16 +12,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, blocks
+from ragembed.errors import ConfigError
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
 from ragembed.extractors.combined import MixExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Progress, Side
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.extractors.weighting import TextConsumer, TextCounter, TokenStatistics, TokenWeights, fit_streams
+from ragembed.extractors.weighting import TokenCounter, TokenStatistics, TokenWeights
 from ragembed.types import Floats, State, with_prefix
 
+_BLOCK = 2048
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
 _SameVectors: TypeAlias = "tuple[str, bytes, int]"
@@ -59,22 +61,34 @@ class SharedFit:
         self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool], progress: Progress | None = None
     ) -> int:
         """Read ``texts`` and every ``wanted`` corpus; return the number of texts."""
-        counters: dict[_CountsKey, TextCounter] = {}
+        takers: dict[Corpus | None, list[Callable[[Sequence[str]], object]]] = defaultdict(list)
+        counters: dict[_CountsKey, TokenCounter] = {}
         for weights in _weights(self._extractors):
-            if wanted(weights.corpus):
-                counters.setdefault(_counts_key(weights), weights.counter())
-        consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
-        models: dict[tuple[str, Corpus | None], ContextualModel] = {}
+            key = _counts_key(weights)
+            if wanted(weights.corpus) and key not in counters:
+                counters[key] = weights.counter()
+                takers[weights.corpus].append(counters[key].add)
+        consumers: dict[tuple[str, Corpus | None], list[Consumer]] = {}
         for means_key, means in self._means.items():
             name, _, corpus = means_key
+            if wanted(corpus) and (name, corpus) not in consumers:
+                consumers[name, corpus] = []
+                forward = self._models[means_key].forward("documents")
+                takers[corpus].append(partial(forward.run, consumers=consumers[name, corpus]))
             if wanted(corpus):
                 consumers[name, corpus].append(means)
-                models[name, corpus] = self._models[means_key]
-        text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
-        for (name, corpus), model in models.items():
-            run = partial(model.forward("documents").run, consumers=consumers[name, corpus])
-            text_consumers.append(TextConsumer(corpus, run))
-        number = fit_streams(texts, text_consumers, needed=wanted(None), progress=progress)
+        # The named corpora come first, so that an error in one of them shows before the long pass over the texts.
+        for corpus in (*(corpus for corpus in takers if corpus is not None), None):
+            number = 0
+            for block in blocks(texts if corpus is None else corpus, _BLOCK):
+                number += len(block)
+                for take in takers[corpus]:
+                    take(block)
+                if progress is not None:
+                    progress(len(block))
+            if not number and wanted(corpus):
+                where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
+                raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
         return number
