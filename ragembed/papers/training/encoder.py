@@ -247,7 +247,7 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     body: Any = encoder.body
-    with _quietly():
+    with loading_model():
         body.save_pretrained(str(temporary))
     for file in (*(source / name for name in _TOKENIZER_FILES), *source.glob("*.model")):
         if file.is_file():
@@ -255,23 +255,10 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     publish(temporary, folder)
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Load or save without the progress bars and warnings of transformers. This module checks the weights itself."""
-    logging: Any = transformers.utils.logging
-    with loading_model():
-        level = logging.get_verbosity()
-        logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(level)
-
-
 def _load_body(folder: Path) -> Any:
     try:
         # Missing weights are initialised at random. This must not change the caller's random generator.
-        with _quietly(), torch.random.fork_rng(devices=[]):
+        with loading_model(), torch.random.fork_rng(devices=[]):
             model, loaded = transformers.AutoModel.from_pretrained(
                 str(folder),
                 local_files_only=True,
