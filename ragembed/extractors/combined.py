@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,8 @@ class MixExtractor(Extractor):
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted arrays of both extractors."""
-        contextual = {f"contextual.{name}": array for name, array in self.contextual.fingerprint_arrays().items()}
-        return {**contextual, **{f"static.{name}": array for name, array in self.static.fingerprint_arrays().items()}}
+        both = {"contextual": self.contextual, "static": self.static}
+        return _joined({name: extractor.fingerprint_arrays() for name, extractor in both.items()})
 
     def state(self) -> State:
         """Return token statistics and static vectors; both extractors have the same statistics."""
@@ -106,11 +106,11 @@ class RoutedExtractor(Extractor):
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted arrays of both extractors that determine a raw vector."""
-        return self._joined(lambda extractor: extractor.fingerprint_arrays())
+        return _joined({side: extractor.fingerprint_arrays() for side, extractor in self.routes.items()})
 
     def state(self) -> State:
         """Return all fitted arrays of both extractors."""
-        return self._joined(lambda extractor: extractor.state())
+        return _joined({side: extractor.state() for side, extractor in self.routes.items()})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
@@ -120,10 +120,7 @@ class RoutedExtractor(Extractor):
     def _of(self, side: Side) -> Extractor:
         return self.routes["queries" if side in ("queries", "pseudo-queries") else "documents"]
 
-    def _joined(self, arrays: Callable[[Extractor], State]) -> State:
-        """Return the arrays of both extractors, named by their side."""
-        return {
-            f"{side}.{name}": array
-            for side, extractor in self.routes.items()
-            for name, array in arrays(extractor).items()
-        }
+
+def _joined(states: Mapping[str, State]) -> State:
+    """Return the arrays of several extractors; each name begins with that of its extractor."""
+    return {f"{part}.{name}": array for part, state in states.items() for name, array in state.items()}
