@@ -47,11 +47,7 @@ ONLY_IMPORTERS = {
     "scipy": ("ragembed.papers", "ragembed.reports"),
     "openvino": ("ragembed.models.openvino_bert",),
     "openTSNE": ("ragembed.reports.map",),
-    "matplotlib": (
-        "ragembed.papers.sentences.plots",
-        "ragembed.papers.training.pictures",
-        "ragembed.papers.reproduction.figures",
-    ),
+    "matplotlib": ("ragembed.papers.sentences.plots",),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.faiss_index",),

@@ -9,23 +9,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ragembed.extras import needed_for
 from ragembed.files import make_folders, replace_file
 from ragembed.papers.reproduction.reproduction_report import Number, csv_text, numbers
 from ragembed.papers.reproduction.reproduction_run import Outcome
-from ragembed.papers.sentences.plots import heat_map
+from ragembed.papers.sentences.plots import heat_map, new_figure
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
 _DPI = 130
 _MARKERS = "osD^v<>PX*h"
 """One more than the colours of matplotlib, so that the series after the tenth differ from the first ones."""
 _LARGE = 1000
-
-
-@needed_for("drawing a figure")
-def check_figure() -> None:
-    """Raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
-    from matplotlib.figure import Figure as Figure
 
 
 def write(outcome: Outcome, folder: Path) -> list[Path]:
@@ -42,9 +35,7 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
 
 def draw(outcome: Outcome, file: Path) -> bool:
     """Draw an outcome to ``file``; return False, and draw nothing, if there is no number to draw."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
+    figure = new_figure()
     if not _DRAWINGS[outcome.item.draw](figure, outcome):
         return False
     title = f"{outcome.item.paper}, {outcome.item.name}: {outcome.item.title}\nmodel {Path(outcome.model).name}"

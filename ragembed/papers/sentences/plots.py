@@ -37,7 +37,7 @@ def check_plot(candidates: Sequence[Named], file: Path) -> None:
     These are a missing matplotlib, configurations that do not differ in a setting that can be an axis or that have no
     value on it, and a file that cannot be written.
     """
-    _figure()
+    new_figure()
     _kind(candidates)
     existed = file.exists()
     try:
@@ -50,7 +50,7 @@ def check_plot(candidates: Sequence[Named], file: Path) -> None:
 
 def plot(results: Sequence[Result], file: Path) -> None:
     """Draw the means of ``results`` over collections to ``file``; errors are those of :func:`check_plot`."""
-    figure = _figure()
+    figure = new_figure()
     _kind(results)(figure, results)
     figure.suptitle(_plain(", ".join(dict.fromkeys(result.collection for result in results))))
     try:
@@ -64,10 +64,11 @@ def _unwritable(file: Path, error: OSError) -> ConfigError:
 
 
 @needed_for("drawing a plot")
-def _figure() -> Any:
+def new_figure(width: float = _WIDTH, height: float = _HEIGHT) -> Any:
+    """Return an empty figure; raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _kind(named: Sequence[Named]) -> Draw:
