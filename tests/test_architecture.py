@@ -37,11 +37,7 @@ LAYERS = (
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
-    "transformers": (
-        "ragembed.models.generation",
-        "ragembed.models.transformers_model",
-        "ragembed.papers.training.encoder",
-    ),
+    "transformers": ("ragembed.models.generation", "ragembed.models.transformers_model"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.papers", "ragembed.postprocess.estimators", "ragembed.reports"),
     "scipy": ("ragembed.papers", "ragembed.reports"),

@@ -233,7 +233,7 @@ def _panels(figure: Any, across: int, down: int = 0) -> list[Any]:
     across = across if down else min(across, 4)
     down = down or -(-count // across)
     figure.set_size_inches(_PANEL_WIDTH * across + (1.5 if across == 1 else 0.0), _PANEL_HEIGHT * down + 0.5)
-    panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    panels: list[Any] = figure.subplots(down, across, squeeze=False).ravel().tolist()
     for axes in panels[count:]:
         axes.set_visible(False)
     return panels[:count]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
@@ -86,7 +87,8 @@ def classification_task(
     def measure(encoded: Encoded, _: object) -> Measured:
         from ragembed.papers.sentences.classification import classification_accuracy, pair_features, split_accuracy
 
-        labels, splits, features = labelled.labels, labelled.splits, encoded.documents
+        labels, splits = labelled.labels, labelled.splits
+        features: ArrayLike = encoded.documents
         if labelled.second_texts:
             features = pair_features(*encoded.halves(len(labels)))
         if not splits:

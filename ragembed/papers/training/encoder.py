@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 from safetensors import safe_open
 from torch import nn
 from torch.nn import functional
@@ -19,7 +18,7 @@ from ragembed.errors import ModelError
 from ragembed.files import publish
 from ragembed.models.packaging import read_json
 from ragembed.models.torch_devices import find_devices
-from ragembed.models.transformers_model import loading_model
+from ragembed.models.transformers_model import load_model, loading_model
 from ragembed.papers.training.settings import Head, Pooling
 
 
@@ -256,21 +255,9 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
 
 
 def _load_body(folder: Path) -> Any:
-    try:
-        # Missing weights are initialised at random. This must not change the caller's random generator.
-        with loading_model(), torch.random.fork_rng(devices=[]):
-            model, loaded = transformers.AutoModel.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
-    missing = sorted(name for name in loaded["missing_keys"] if not name.startswith("pooler."))
-    if missing:
-        raise ModelError(f"the model in {folder} has {len(missing)} missing weights, such as {missing[0]}")
+    # A missing pooler is initialised at random. This must not change the caller's random generator.
+    with torch.random.fork_rng(devices=[]):
+        model = load_model(folder)
     if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "is_decoder", False):
         raise ModelError(f"the model in {folder} is a decoder: expected an encoder such as BERT")
     return model.float()
