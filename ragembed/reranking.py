@@ -36,7 +36,7 @@ class ModelReranker:
     ``model`` is the folder of a model, or its id on the Hugging Face hub. It is loaded on first use, on the first of
     the devices that ``device`` names as for :class:`ragembed.Embedder`. Threads may share one object. Raises
     :class:`ragembed.errors.MissingExtraError` without sentence-transformers, and :class:`ragembed.errors.ModelError`
-    if the model is not found or is of another kind.
+    if the model is not found or is neither of them.
 
     >>> from ragembed.reranking import ModelReranker
     >>> reranker = ModelReranker("cross-encoder/ms-marco-MiniLM-L6-v2")                 # doctest: +SKIP
