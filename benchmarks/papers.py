@@ -16,6 +16,7 @@ from speed import Outcome
 
 from ragembed import EmbedderConfig
 from ragembed.config.settings import DEFAULT_MODEL
+from ragembed.extractors.kept_states import kept_states
 from ragembed.papers.reproduction import find_item
 from ragembed.papers.reproduction.data import sentences
 from ragembed.papers.reproduction.reproduction_report import notes, table
@@ -101,21 +102,22 @@ def _items(
 ) -> list[str]:
     """Return the paragraphs of tables and figures; they are also written after each one."""
     paragraphs = [about]
-    for paper, name in names:
-        say(f"{paper}, {name}")
-        chosen = ("sts13",) if (paper, name) in ON_STSB else tuple(collections)
-        inputs = Inputs(
-            setting.data,
-            setting.cache / "reproduced" / paper,
-            DEFAULT_MODEL,
-            word_vectors,
-            runs=RUNS,
-            collections=chosen,
-            columns=columns,
-            measure=setting.measure,
-        )
-        paragraphs += _paragraphs(inputs, paper, name)
-        setting.publish([*paragraphs, "The other tables and figures of this section are not measured yet."])
+    with kept_states():
+        for paper, name in names:
+            say(f"{paper}, {name}")
+            chosen = ("sts13",) if (paper, name) in ON_STSB else tuple(collections)
+            inputs = Inputs(
+                setting.data,
+                setting.cache / "reproduced" / paper,
+                DEFAULT_MODEL,
+                word_vectors,
+                runs=RUNS,
+                collections=chosen,
+                columns=columns,
+                measure=setting.measure,
+            )
+            paragraphs += _paragraphs(inputs, paper, name)
+            setting.publish([*paragraphs, "The other tables and figures of this section are not measured yet."])
     return paragraphs
 
 

@@ -80,6 +80,7 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     The list says for each table and figure which data and which split it needs, and what differs from the paper. Each
     result is kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """
+    from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
     from ragembed.papers.reproduction.data import COLLECTIONS
     from ragembed.papers.reproduction.figures import write
@@ -112,13 +113,14 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
         not options.measured_only,
     )
     new_figure()  # raises an error without matplotlib
-    for number, item in enumerate(chosen):
-        if number:
-            click.echo()
-        outcome = reproduce(item, inputs, StderrProgress(quiet=quiet))
-        click.echo(printable(text(outcome, terminal_width())))
-        for file in write(outcome, inputs.out):
-            say(f"written: {file}")
+    with kept_states():
+        for number, item in enumerate(chosen):
+            if number:
+                click.echo()
+            outcome = reproduce(item, inputs, StderrProgress(quiet=quiet))
+            click.echo(printable(text(outcome, terminal_width())))
+            for file in write(outcome, inputs.out):
+                say(f"written: {file}")
 
 
 def _list(items: Sequence[Item], data: Path | None) -> None:

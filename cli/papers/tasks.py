@@ -108,6 +108,7 @@ def _task(
         **given: Any,
     ) -> None:
         from ragembed.evaluation.tasks import evaluate
+        from ragembed.extractors.kept_states import kept_states
         from ragembed.papers.sentences.sentence_tasks import READERS
 
         if html is not None:
@@ -125,10 +126,12 @@ def _task(
         progress = StderrProgress(quiet=quiet)
         so_far: list[Result] = []
         try:
-            for task, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-                # One by one: if a later collection or configuration fails, += has kept the earlier results.
-                measured = evaluate(task, [config for _, config in named], progress=progress)
-                so_far += results(collection, named, (outcome for _, outcome in measured))
+            # Collections use the same corpora for weights and post-processors.
+            with kept_states():
+                for task, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                    # One by one: if a later collection or configuration fails, += has kept the earlier results.
+                    measured = evaluate(task, [config for _, config in named], progress=progress)
+                    so_far += results(collection, named, (outcome for _, outcome in measured))
         except BaseException:
             if so_far:
                 say("note: the evaluation failed: these are the results so far", err=True)

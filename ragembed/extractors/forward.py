@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.progress import check
@@ -80,8 +82,9 @@ class _Window:
 class Forward:
     """The forward pass over any number of texts, through ``replicas``, which are loaded copies of one model.
 
-    A window has ``max_tokens`` tokens with its ``frame``, a batch ``batch_tokens`` with padding. With ``whole=False``,
-    the rest of a text after its first window is not read.
+    A window has ``max_tokens`` tokens with its ``frame``, a batch ``batch_tokens`` with padding. ``name`` stands for
+    the model, its settings and the frame; without one, hidden states are never kept. With ``whole=False``, the rest of
+    a text after its first window is not read.
     """
 
     def __init__(
@@ -91,9 +94,11 @@ class Forward:
         frame: Frame,
         max_tokens: int,
         batch_tokens: int,
+        name: str | None = None,
         *,
         whole: bool = True,
     ) -> None:
+        self._name = name
         self._whole = whole
         self._tokenizer = tokenizer
         self._replicas = replicas
@@ -118,7 +123,17 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+        cache = current()
+        if cache is None or self._name is None:
+            self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+            return
+        for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+            # Each block is kept for itself, because a fit passes its texts on in such blocks.
+            block = texts[start : start + _TEXTS_PER_BLOCK]
+            batches = partial(self._batches, block, batch_tokens, None)
+            done = cache.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
+            if progress is not None:
+                progress(len(block) - done)  # texts without tokens are in no batch
 
     def tokens(self, texts: Sequence[str]) -> int:
         """Return the number of tokens in all windows of ``texts``, including the frame."""
@@ -250,3 +265,8 @@ def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tup
             take_first()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _take_from(start: int, take: Take, batch: Batch, states: list[Floats]) -> None:
+    """Pass on a batch whose texts are numbered from ``start``."""
+    take(replace(batch, texts=batch.texts + start) if start else batch, states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -71,13 +72,16 @@ class ContextualModel:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
-            if side not in ("queries", "few-documents"):
+            for_many = side not in ("queries", "few-documents")
+            if for_many:
                 replicas, batch_tokens = self._document_replicas()
             else:
                 replicas = Replicas([partial(exact_model, self._files, self._device)])
                 batch_tokens = CPU_TOKENS if side == "queries" else _FEW_TEXTS_BATCH_TOKENS
-            whole = side != "queries"
-            self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, whole=whole)
+            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if for_many else None
+            self._forwards[side] = Forward(
+                self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name, whole=side != "queries"
+            )
         return self._forwards[side]
 
     def is_faster_without_torch(self, texts: Sequence[str]) -> bool:

@@ -289,7 +289,7 @@ class Reproduction:
             by_raw.setdefault(raw_part(config), []).append(config)
         groups = list(by_raw.values())
         # A mixture also holds the two kinds of vectors that it mixes, and a corpus for post-processors has vectors too.
-        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * model_shape(self.model_folder)[0]))
+        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(model_shape(self.model_folder)[0], 768)))
         for start in range(0, len(groups), size):
             yield [config for group in groups[start : start + size] for config in group]
 
