@@ -36,7 +36,7 @@ from ragembed.indexes.faiss_index.records import (
     parse_spec,
     short,
 )
-from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks
+from ragembed.indexes.faiss_index.vectors import Vectors, blocks, nearest
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 from ragembed.version import install_command
@@ -77,7 +77,7 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
         for start, block in blocks(vectors):
             candidates = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
             if len(candidates):
-                best = -np.sort(-np.hstack([best, best_products(queries, candidates, K)]), axis=1)[:, :K]
+                best = -np.sort(-np.hstack([best, nearest(queries, candidates, K)[1]]), axis=1)[:, :K]
     k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
     return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
 
