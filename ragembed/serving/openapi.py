@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragembed.serving import http_answers, pushed_documents
-from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, TEXT, Endpoint, Schema, object_schema
+from ragembed.serving.tool_schemas import ENDPOINTS, TEXT, Endpoint, Schema, object_schema
 from ragembed.version import __version__
 
 _JSON = "application/json"
@@ -126,11 +126,8 @@ def _values(schema: Schema) -> str:
 
 
 def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[str, Any]:
-    schema = endpoint.input_schema(stores)
-    arguments = {name: _described_text(argument) for name, argument in schema["properties"].items()}
-    if "store" in arguments:
-        names = [*stores, EVERY] if endpoint.together else stores
-        arguments["store"] = {"type": "string", "enum": list(dict.fromkeys(names))}
+    schema = endpoint.full_schema(stores)
+    arguments = schema["properties"]
     required = schema.get("required", ())
     if method == "POST":
         body: Schema = {"type": "object", "properties": arguments, "additionalProperties": False}
@@ -147,12 +144,6 @@ def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[s
         for name, argument in arguments.items()
     ]
     return _described(endpoint.name, endpoint.description, endpoint.answer, parameters=parameters)
-
-
-def _described_text(schema: Schema) -> Schema:
-    """Return the schema of an argument with the limits that the check of arguments applies to texts."""
-    is_text = schema.get("type") == "string" and "enum" not in schema
-    return {**schema, "minLength": 1, "maxLength": 4000} if is_text else schema
 
 
 def _described(

@@ -362,7 +362,7 @@ async def test_several_stores_are_named(folder, store, tmp_path):
             "the argument 'store' of search is missing: expected one of docs, code, all"
         )
         assert await failure(client, "search", query="lock", store="x") == (
-            "unknown store 'x': expected one of docs, code, all"
+            "the argument 'store' of search is 'x': expected one of docs, code, all"
         )
         found, _ = await call(client, "search", query="writer lock", store="docs", k=1)
         assert found["results"][0]["path"] == "docs/locks.md"
@@ -393,7 +393,7 @@ async def test_all_stores_are_searched_together(store, tmp_path):
         assert packed["blocks"][0]["path"] == "docs/locks.md"
         assert packed["blocks"][0]["store"] in served_stores
         assert await failure(client, "get", path="docs/locks.md", store="all") == (
-            "unknown store 'all': expected one of docs, copy, gone"
+            "the argument 'store' of get is 'all': expected one of docs, copy, gone"
         )
 
 
