@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ragembed.documents import chunking
 from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
@@ -93,12 +92,6 @@ class Scan:
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
         return {**asdict(self), "kept": sorted(self.kept)}
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Scan:
-        """Create a scan from the output of :meth:`to_dict`."""
-        touched = [SourceRecord(**source) for source in fields["touched"]]
-        return cls(**{**fields, "touched": touched, "kept": set(fields["kept"])})
 
 
 def sort_paths(

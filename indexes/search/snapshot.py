@@ -583,8 +583,8 @@ def states_of_files(store: StoreView, names: Iterable[str] | None = None, *, rea
 
 
 def _roots(store: StoreView) -> list[str]:
-    roots: list[str] = (store.fact(catalog.last_request) or {}).get("paths", [])
-    return roots
+    request = store.fact(catalog.last_request)
+    return request["paths"] if request else []
 
 
 def _nearest(store: StoreView, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:

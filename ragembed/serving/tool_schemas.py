@@ -494,7 +494,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 class _Kind(NamedTuple):
     """A type of JSON schema: its classes, its name in errors, what it is a number of, and the names of its limits."""
 
-    classes: type | tuple[type, ...]
+    classes: Any
     name: str
     unit: str = ""
     limits: tuple[str, str] = ("minimum", "maximum")
