@@ -201,7 +201,7 @@ class _HttpHandlers:
             _route("/readyz", "GET", "readyz", self._ready),
             _route(_METRICS, "GET", "metrics", self._metrics),
             _route("/openapi.json", "GET", "openapi", _constant(as_json(api), JSON)),
-            _route("/docs", "GET", "docs", _constant(openapi.as_page(api).encode(), "text/html")),
+            _route("/docs", "GET", "docs", _constant(openapi.as_page(api), "text/html")),
             _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
         ]
 

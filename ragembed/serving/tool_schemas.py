@@ -517,7 +517,7 @@ def checked(value: Any, schema: Schema, what: str) -> Any:
     """
     kind = schema["type"]
     if not _is_valid(value, schema):
-        raise ConfigError(f"{what} is {shown(value)}: expected {_expected(schema)}")
+        raise ConfigError(f"{what} is {shown(value)}: expected {expected(schema)}")
     if kind == "array":
         return [checked(item, schema["items"], f"item {number} of {what}") for number, item in enumerate(value, 1)]
     if kind != "object" or "properties" not in schema:
@@ -531,7 +531,7 @@ def checked(value: Any, schema: Schema, what: str) -> Any:
             raise ConfigError(f"unknown argument {shown(name)} of {what}: expected one of {listed}")
     for name in schema.get("required", ()):
         if name not in present:
-            raise ConfigError(f"the argument {name!r} of {what} is missing: expected {_expected(properties[name])}")
+            raise ConfigError(f"the argument {name!r} of {what} is missing: expected {expected(properties[name])}")
     defaults = {name: inner["default"] for name, inner in properties.items() if "default" in inner}
     return defaults | {
         name: checked(inner, properties[name], f"the argument {name!r} of {what}") for name, inner in present.items()
@@ -564,7 +564,8 @@ def _is_valid(value: Any, schema: Schema) -> bool:
     return within and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
 
 
-def _expected(schema: Schema) -> str:
+def expected(schema: Schema) -> str:
+    """Return what a schema allows, as a part of a sentence."""
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     _, name, unit, limits = _KINDS[schema["type"]]
