@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import format_option, shared
 from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
 from ragembed.cli.project import (
     NEVER_SET,
@@ -139,7 +139,7 @@ _EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
 
 
 @click.command(name="status")
-@store_option
+@shared("store")
 @each_in_option
 @click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
 @click.option(

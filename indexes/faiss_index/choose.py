@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError
 from ragembed.evaluation.retrieval import paired_bootstrap
-from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, require_buildable
 from ragembed.indexes.faiss_index.index import USUAL_K, RefinedIndex, open_index
 from ragembed.indexes.faiss_index.records import (
     AUTO,
@@ -37,7 +37,7 @@ from ragembed.indexes.faiss_index.records import (
     parse_spec,
     short,
 )
-from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks
+from ragembed.indexes.faiss_index.vectors import Vectors, best_products, vector_blocks
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 from ragembed.version import install_command
@@ -75,7 +75,7 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
     """
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for vectors, allowed in parts:
-        for start, block in blocks(vectors):
+        for start, block in vector_blocks(vectors):
             candidates = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
             if len(candidates):
                 best = -np.sort(-np.hstack([best, best_products(queries, candidates, K)]), axis=1)[:, :K]
@@ -379,7 +379,7 @@ class _Trial:
 
     def run(self, spec: IndexSpec, file: Path) -> _Attempt:
         vectors, rows = self.given.vectors, self.given.rows
-        check(spec, vectors.dim)
+        require_buildable(spec, vectors.dim)
         self.progress.start(f"building {spec.name}", "vectors", len(rows))
         build_index(spec, vectors, rows, file, self.progress.advance, self.gpus)
         self.progress.finish()

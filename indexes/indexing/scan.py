@@ -166,6 +166,10 @@ class ChunkedFiles(ABC):
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
         """Yield each file and its chunks."""
 
+    def texts(self) -> Iterator[str]:
+        """Yield the embedded text of each chunk."""
+        return (chunk.embedded_text for _, chunks in self for chunk in chunks)
+
 
 class Spool(ChunkedFiles):
     """Chunked files in a temporary file, or in ``file``, which is kept: memory use does not grow with the corpus."""

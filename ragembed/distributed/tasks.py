@@ -323,8 +323,7 @@ def read_share(work: Work, embedder: Embedder, number: int) -> int:
                 scanner.read([file], result, spool)
             counted.advance(1)
         if work.plan.is_new and spool.chunks:
-            texts = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
-            write_arrays(temporary / _FIT, embedder.part_of_fit(texts))
+            write_arrays(temporary / _FIT, embedder.part_of_fit(spool.texts()))
     trial.write(None)
     write_file(temporary / _ABOUT, json.dumps({"scan": result.to_dict(), "chunks": spool.chunks}).encode())
     try:

@@ -120,7 +120,7 @@ def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: 
     return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
 
-def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+def _chunk(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
     record = chunk_with_id(store, arguments["id"])
     records = [record]
     if record.source is not None and (arguments["before"] or arguments["after"]):
@@ -139,10 +139,10 @@ def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict
             "text": neighbour.chunk.text,
             "tokens": neighbour.chunk.tokens,
             "metadata": dict(neighbour.chunk.metadata),
-            "stale": is_stale,
+            "stale": state is not None,
             **({} if words is None else {"highlights": words.places(neighbour.chunk.text)}),
         }
-        for neighbour, is_stale in zip(records, served.stale(records), strict=True)
+        for neighbour, state in zip(records, store.file_states(records), strict=True)
     ]
     return {"generation": store.generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 

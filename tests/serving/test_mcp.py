@@ -499,7 +499,9 @@ async def test_http_answers_local_clients_only(folder):
             assert status(Origin=f"http://localhost:{port}") == 200
             assert status(Host=f"evil.example:{port}") == 421
             assert status(Origin="http://evil.example") == 403
-            assert plain.post(url, content=b"x" * 5_000_000, headers=accept).status_code == 413
+            typed = {**accept, "Content-Type": "application/json"}
+            assert plain.post(url, content=b"x" * 5_000_000, headers=typed).status_code == 413
+            assert plain.post(url, content=b"{}", headers=accept).status_code == 415
             assert plain.options(url, headers={"Origin": "http://evil.example"}).status_code in (403, 405)
 
 
