@@ -94,10 +94,11 @@ def recall(search: Search, truth: Truth) -> Recall:
 def least_effort(
     search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
 ) -> int:
-    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
+    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or the highest if none does.
 
     ``search`` maps an effort to its search.
     """
+    most = min(most, MOST_EFFORT)
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
         ladder.append(min(max(ladder[-1] + 1, int(ladder[-1] * _STEP)), most))
@@ -117,13 +118,6 @@ def least_effort(
         else:
             low = middle + 1
     return min(ladder[low], most)
-
-
-def tuned_effort(
-    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
-) -> int | None:
-    """Return the result of :func:`least_effort`, or None for an exhaustive index, which has no effort."""
-    return least_effort(search, min(most, MOST_EFFORT), truth, wanted, limit_ms) if most else None
 
 
 def latency_ms(search: Search, queries: Floats) -> float:
@@ -402,7 +396,7 @@ class _Trial:
 
         most, wanted = index.most_effort, self.budget.wanted_recall
         tuning, measuring = self._truths
-        effort = tuned_effort(search, most, tuning, wanted, self.limit_ms)
+        effort = least_effort(search, most, tuning, wanted, self.limit_ms) if most else None
         reached = recall(search(effort), measuring)
         if effort is not None and reached.mean < wanted:
             effort = max(effort, least_effort(search, most, measuring, wanted, self.limit_ms))

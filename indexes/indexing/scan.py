@@ -180,11 +180,7 @@ class Spool(ChunkedFiles):
         # ASCII: JSON escapes keep lone surrogates in a text, which UTF-8 cannot encode.
         self._file = TextIOWrapper(opened, encoding="ascii", newline="\n")
 
-    def append(self, source: SourceRecord, chunks: Sequence[Chunk]) -> None:
-        """Append a file and its chunks."""
-        self.append_line(spool_line(source, chunks), len(chunks))
-
-    def append_line(self, line: str, chunks: int) -> None:
+    def append(self, line: str, chunks: int) -> None:
         """Append a file whose chunks are serialised in ``line``."""
         self._file.write(line)
         self.chunks += chunks
@@ -332,7 +328,7 @@ class Scanner:
                     raise DocumentError("contains no text")
                 entry = spool_line(file.source, normalised_file(chunks)), len(chunks)
             if entry is not None:  # A full disk ends the run.
-                spool.append_line(*entry)
+                spool.append(*entry)
                 result.kept.add(name)
                 (result.added if name not in self._known else result.changed).append(name)
 

@@ -344,7 +344,7 @@ def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> di
         {
             "object": "embedding",
             "index": index,
-            "embedding": _as_base64(vector) if request["encoding_format"] == "base64" else vector.tolist(),
+            "embedding": vector.tolist() if request["encoding_format"] == "float" else _as_base64(vector),
         }
         for index, vector in enumerate(vectors)
     ]
