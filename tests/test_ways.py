@@ -88,7 +88,7 @@ CASES = {  # name: action or function that returns it, most files, most function
     "index": (lambda: index, 91, 695),
     "query": (lambda: query, 70, 517),
     "search": (search, 24, 145),
-    "langchain": (langchain, 67, 391),
+    "langchain": (langchain, 68, 391),
 }
 
 

@@ -84,21 +84,21 @@ def documented(kind: type[Settings]) -> type[Settings]:
 
 
 def check_values(settings: Any) -> None:
-    """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
+    """Raise :class:`ConfigError` for a value of the wrong type or below the least; make tuples of lists."""
     for name, kind in _types_of(type(settings)).items():
-        about = _settings_of(type(settings))[name]
         before: Any = getattr(settings, name)
         value = read_value(kind, before, name)
         if value is not before:
             object.__setattr__(settings, name, value)
-        if about.choices and value is not None:
-            one_of(name, value, about.choices)
-        if about.least is not None and value is not None and value < about.least:
-            raise ConfigError(f"{name} is {value}: expected at least {about.least}")
+        least = _settings_of(type(settings))[name].least
+        if least is not None and value is not None and value < least:
+            raise ConfigError(f"{name} is {value}: expected at least {least}")
 
 
 _types_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 _settings_of: Callable[[Any], dict[str, Setting]] = cache(settings_of)
+_origin_of: Callable[[Any], Any] = cache(get_origin)
+_arguments_of: Callable[[Any], tuple[Any, ...]] = cache(get_args)
 
 
 def from_json(kind: type[Settings], value: Any) -> Settings:
@@ -130,7 +130,7 @@ def _read(kind: Any, value: Any) -> Any:
         if type(value) is kind or (kind is float and type(value) is int):
             return value
         raise TypeError
-    origin, parts = _parts_of(kind)
+    origin, parts = _origin_of(kind), _arguments_of(kind)
     if origin is None:
         return kind.from_dict(value) if hasattr(kind, "from_dict") else from_json(kind, value)
     if origin in (Union, UnionType):
@@ -149,13 +149,8 @@ def _read(kind: Any, value: Any) -> Any:
     raise TypeError
 
 
-@cache
-def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(kind), get_args(kind)
-
-
 def _described(kind: Any) -> str:
-    origin, parts = _parts_of(kind)
+    origin, parts = _origin_of(kind), _arguments_of(kind)
     if origin in (Union, UnionType):
         return " or ".join(map(_described, parts))
     if origin is Literal:

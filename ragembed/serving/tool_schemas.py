@@ -491,7 +491,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 # The check of arguments
 
 
-class _Kind(NamedTuple):
+class _SchemaType(NamedTuple):
     """A type of JSON schema: its classes, its name in errors, what it is a number of, and the names of its limits."""
 
     classes: Any
@@ -500,13 +500,13 @@ class _Kind(NamedTuple):
     limits: tuple[str, str] = ("minimum", "maximum")
 
 
-_KINDS: Mapping[str, _Kind] = {
-    "boolean": _Kind(bool, "true or false"),
-    "number": _Kind((int, float), "a number"),
-    "integer": _Kind((int, float), "an integer"),
-    "string": _Kind(str, "text", "characters", ("minLength", "maxLength")),
-    "array": _Kind(list, "an array", "items", ("minItems", "maxItems")),
-    "object": _Kind(dict, "an object"),
+_SCHEMA_TYPES: Mapping[str, _SchemaType] = {
+    "boolean": _SchemaType(bool, "true or false"),
+    "number": _SchemaType((int, float), "a number"),
+    "integer": _SchemaType((int, float), "an integer"),
+    "string": _SchemaType(str, "text", "characters", ("minLength", "maxLength")),
+    "array": _SchemaType(list, "an array", "items", ("minItems", "maxItems")),
+    "object": _SchemaType(dict, "an object"),
 }
 
 
@@ -554,11 +554,11 @@ def check_characters(value: object, what: str) -> None:
 
 def _is_valid(value: Any, schema: Schema) -> bool:
     kind = schema["type"]
-    if not isinstance(value, _KINDS[kind].classes) or (isinstance(value, bool) and kind != "boolean"):
+    if not isinstance(value, _SCHEMA_TYPES[kind].classes) or (isinstance(value, bool) and kind != "boolean"):
         return False
     if ("enum" in schema and value not in schema["enum"]) or (kind == "integer" and value % 1 != 0):
         return False
-    least, most = _KINDS[kind].limits
+    least, most = _SCHEMA_TYPES[kind].limits
     size = len(value) if isinstance(value, Sized) else value
     within = schema.get(least, -_LARGEST) <= size <= schema.get(most, _LARGEST)
     return within and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
@@ -568,7 +568,7 @@ def expected(schema: Schema) -> str:
     """Return what a schema allows, as a part of a sentence."""
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
-    _, name, unit, limits = _KINDS[schema["type"]]
+    _, name, unit, limits = _SCHEMA_TYPES[schema["type"]]
     least, most = map(schema.get, limits)
     if least is None and most is None:
         return name
