@@ -15,12 +15,12 @@ from ragembed.cli.options import (
     FilterOptions,
     PlacePath,
     format_option,
+    query_text,
     require_no,
     setting_option,
     shared,
     takes,
     with_number,
-    words_of,
 )
 from ragembed.cli.output import for_terminal, link, print_record, say, say_weak
 from ragembed.cli.project import apply_collection, confirm_models
@@ -148,7 +148,7 @@ def command(
 
     Exit status: 0 with results or --why, 1 without, 2 for an error, such as a FILE that is not in the store.
     """
-    text = words_of(query)
+    text = query_text(query)
     if why is not None:
         from ragembed.cli.explain import explain_absence
 

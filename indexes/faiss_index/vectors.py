@@ -67,7 +67,7 @@ class ArrayVectors:
         return np.ascontiguousarray(self._array[positions], dtype=np.float32)
 
 
-def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
+def vector_blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
     """Yield the first position and the vectors of each block of ``size`` vectors, by default 16 MiB."""
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
