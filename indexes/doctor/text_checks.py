@@ -56,8 +56,8 @@ _NOT_READ_AGAIN = ("pdf", "doc", "ppt", "csv", "jsonl")
 def check_language(exam: Examination) -> Iterator[Finding]:
     """Compare the languages of the texts with those of the model and of the stemmer."""
     embedder = exam.own_embedder()
-    together = (catalog.detected_language(exam.connection) or {}).get("language")
-    languages = languages_of(exam.connection, together)
+    detected = catalog.detected_language(exam.connection)
+    languages = languages_of(exam.connection, None if detected is None else detected["language"])
     if exam.chunks > PASSAGES:
         exam.notes.append(f"languages were recognised in {PASSAGES:,} passages of {counted(exam.chunks, 'chunk')}")
     for problem in language_problems(embedder, languages, exam.store.language, exam.commands):

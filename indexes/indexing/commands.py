@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ragembed.config.fields import settings_of
+from ragembed.config.fields import from_json, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import is_url, shown_path
 from ragembed.embedder import Embedder
@@ -67,14 +67,14 @@ class Commands:
     def of(cls, store: Store) -> Commands:
         """Return the commands for an open store, whose settings may be damaged."""
         part = store.part_record
-        request = (store.last_request() if part is None else part.indexing) or {}
-        options = IndexingOptions.from_dict(request["options"]) if request else None
+        request = store.last_request() if part is None else part.indexing
+        options = from_json(IndexingOptions, request["options"]) if request else None
         try:
             config = stored_config(store)
         except (RagembedError, OSError):
             config = None
         stores = None if part is None else part.stores
-        return cls(store.path, request.get("paths", ()), options, config, store.language, stores)
+        return cls(store.path, request["paths"] if request else (), options, config, store.language, stores)
 
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""

@@ -71,21 +71,18 @@ class Searchable(ABC):
         self._held = threading.local()
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """Hold a snapshot during the ``with`` block: within :meth:`read`, that of ``read``, else a new one."""
+    def snapshot(self, views: AbstractContextManager[Sequence[StoreView]] | None = None) -> Iterator[Snapshot]:
+        """Hold a snapshot during the ``with`` block, which all reads of this thread use.
+
+        Within another such block or :meth:`read`, it is the snapshot of that, else one of ``views``, or of all stores.
+        """
         held: Snapshot | None = getattr(self._held, "snapshot", None)
         if held is not None:
             yield held
             return
-        with self.holding(self._views()) as snapshot:
-            yield snapshot
-
-    @contextmanager
-    def holding(self, views: AbstractContextManager[Sequence[StoreView]]) -> Iterator[Snapshot]:
-        """Hold a snapshot of the ``views``, which all reads of this thread use, during the ``with`` block."""
         if len(self._states) > _MOST_KEPT:
             self._states.clear()
-        with views as stores:
+        with views or self._views() as stores:
             self._held.snapshot = snapshot = Snapshot(stores, self._states, self._chosen_fusion)
             try:
                 yield snapshot
@@ -113,10 +110,10 @@ class Searchable(ABC):
             return answer()
         for _ in range(TRIES - 1):
             # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
-            with suppress(FileNotFoundError), self.holding(self._views()):
+            with suppress(FileNotFoundError), self.snapshot():
                 return answer()
         try:
-            with self.holding(self._views()):
+            with self.snapshot():
                 return answer()
         except FileNotFoundError as error:
             raise StoreDamagedError(
@@ -675,7 +672,8 @@ class Searchable(ABC):
 
     @property
     @retried
-    def _awaits_relevance(self) -> bool:
+    def awaits_relevance(self) -> bool:
+        """Whether the run that is under way, or the next one, fits the relevance of results."""
         with self.snapshot() as snapshot:
             return any(awaits_relevance(store.connection) for store in snapshot.stores)
 
@@ -688,8 +686,6 @@ class Searchable(ABC):
     def incomplete(self) -> str | None:
         """A note if results may miss something, because a run is under way or was interrupted, else None."""
         if not self.unfinished:
-            if self._awaits_relevance and self.being_written:
-                return "the store is being finished: how relevant the results are is not known yet"
             return None
         share, is_running = self.vector_share, self.being_written
         if share < 1:
