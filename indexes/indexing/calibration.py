@@ -101,8 +101,7 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
         progress.finish()
     writer.set_meta({**facts, KEY: None if fitted is None else fitted.to_dict()})
     is_new = recorded is None or (recorded["language"], recorded.get("unread", [])) != (language, unread)
-    is_other = unread or language not in (None, store.language)
-    return language_warnings(store, embedder, languages) if is_new and is_other else []
+    return language_warnings(store, embedder, languages) if languages and is_new else []
 
 
 def _is_due(store: Store, writer: StoreWriter, before: int, chunks: int) -> bool:
