@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -29,9 +32,9 @@ _QUESTIONS = Path(__file__).with_name("doc_questions.tsv")
 """A line for each answer: package, file, a passage of its text that is in the answer, question."""
 _PYTHON, _GIT, _POSTGRES, _DEBIAN = "python3.11-doc", "git-doc", "postgresql-doc-15", "debian-reference-en"
 _PAGES: Mapping[str, tuple[str, Sequence[str], int]] = {
-    _PYTHON: ("usr/share/doc/python3.11/html", ("tutorial", "howto", "faq", "library"), 60),
-    _GIT: ("usr/share/doc/git-doc", (".",), 60),
-    _POSTGRES: ("usr/share/doc/postgresql-doc-15/html", (".",), 120),
+    _PYTHON: ("usr/share/doc/python3.11/html", ("tutorial", "howto", "faq", "library"), 26),
+    _GIT: ("usr/share/doc/git-doc", (".",), 30),
+    _POSTGRES: ("usr/share/doc/postgresql-doc-15/html", (".",), 90),
     _DEBIAN: ("usr/share/debian-reference", (".",), 15),
 }
 """The folder of the pages of each package, the folders in it, and how many pages are indexed."""
@@ -183,31 +186,44 @@ def _values(question: _Question, texts: Texts) -> dict[str, float]:
 
 
 def _peers(store: Store, questions: Sequence[_Question], setting: Setting) -> dict[str, list[dict[str, float]]]:
-    """Measure the other programs on the chunks of the store, one file each."""
-    files, index = setting.folder / f"{questions[0].package}-chunks", setting.folder / f"{questions[0].package}-faiss"
-    files.mkdir()
-    texts = {}
-    for number, record in enumerate(store.chunks()):
-        name = f"{number:05}.txt"
-        texts[name] = (record.source or "", record.chunk.text)
-        (files / name).write_text(record.chunk.embedded_text, encoding="utf-8")
-    request = {
-        "files": str(files),
-        "store": str(index),
-        "model": str(find_model(DEFAULT_MODEL).folder),
-        "k": _DEPTH,
-        "queries": {str(number): question.text for number, question in enumerate(questions)},
-    }
-    run = setting.runner.run_task
-    rankings = run(SPEED.python, PEERS / "speed_peers.py", "rankings", request)
-    run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "index", request)
-    faiss = run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "rankings", request)
-    found = {"bm25s": rankings["bm25s"], "LangChain FAISS": faiss, "txtai, hybrid": rankings["txtai"]}
+    """Measure the other programs on the chunks of the store; what they find is kept for the same chunks."""
+    records = list(store.chunks())
+    asked = [question.text for question in questions]
+    key = json.dumps([asked, [record.chunk.embedded_text for record in records]])
+    kept = store.path.parent.with_suffix(f".{hashlib.sha256(key.encode()).hexdigest()[:16]}.json")
+    if not kept.is_file():
+        found = _rankings([record.chunk.embedded_text for record in records], asked, setting)
+        kept.write_text(json.dumps(found), encoding="utf-8")
     return {
         way: [
-            _values(question, [texts[name] for name in ranking[str(number)]])
-            for number, question in enumerate(questions)
+            _values(question, [(records[number].source or "", records[number].chunk.text) for number in ranking])
+            for question, ranking in zip(questions, rankings, strict=True)
         ]
+        for way, rankings in json.loads(kept.read_text(encoding="utf-8")).items()
+    }
+
+
+def _rankings(texts: Sequence[str], queries: Sequence[str], setting: Setting) -> dict[str, list[list[int]]]:
+    """Return the numbers of the texts that each other program finds for each query."""
+    with tempfile.TemporaryDirectory(dir=setting.folder) as place:
+        files = Path(place, "files")
+        files.mkdir()
+        for number, text in enumerate(texts):
+            (files / f"{number:06}.txt").write_text(text, encoding="utf-8")
+        request = {
+            "files": str(files),
+            "store": str(Path(place, "faiss")),
+            "model": str(find_model(DEFAULT_MODEL).folder),
+            "k": _DEPTH,
+            "queries": {str(number): query for number, query in enumerate(queries)},
+        }
+        run = setting.runner.run_task
+        others = run(SPEED.python, PEERS / "speed_peers.py", "rankings", request)
+        run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "index", request)
+        faiss = run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "rankings", request)
+    found = {"bm25s": others["bm25s"], "LangChain FAISS": faiss, "txtai, hybrid": others["txtai"]}
+    return {
+        way: [[int(Path(name).stem) for name in ranking[key]] for key in request["queries"]]
         for way, ranking in found.items()
     }
 
