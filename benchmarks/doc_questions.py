@@ -44,6 +44,7 @@ _BUDGETS = (4000, 1000)
 _HYBRID = "ragembed, hybrid (default)"
 _WAYS: Mapping[str, tuple[Mode, Fusion | None]] = {
     _HYBRID: ("hybrid", None),
+    "ragembed, hybrid without feedback": ("hybrid", Fusion(feedback=0.0)),
     "ragembed, hybrid with rrf": ("hybrid", Fusion("rrf")),
     "ragembed, dense": ("dense", None),
     "ragembed, lexical": ("lexical", None),
