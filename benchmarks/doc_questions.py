@@ -106,7 +106,7 @@ def doc_questions(setting: Setting) -> Outcome:
         "only a hit that has the passage. *In 4,000 tokens* means that `ragembed context` with this budget has it. "
         f"Values are in per cent, MRR too. Indexed with the defaults: {'; '.join(sizes)}. These are all files with "
         "answers, and others at random. The other programs search the same chunks, each with its title and headings: "
-        "bm25s with English stems and stop words, LangChain's FAISS and txtai with the same MiniLM. "
+        "bm25s with English stems and stop words, LangChain's FAISS and txtai with the same vectors of MiniLM. "
         f"ragembed {version('ragembed')}, {versions(SPEED.python, 'bm25s', 'txtai')}, "
         f"{versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}."
     )
@@ -193,7 +193,8 @@ def _peers(store: Store, questions: Sequence[_Question], setting: Setting) -> di
     key = json.dumps([asked, [record.chunk.embedded_text for record in records]])
     kept = store.path.parent.with_suffix(f".{hashlib.sha256(key.encode()).hexdigest()[:16]}.json")
     if not kept.is_file():
-        found = _rankings([record.chunk.embedded_text for record in records], asked, setting)
+        vectors = store.vectors([record.id for record in records])
+        found = _rankings([record.chunk.embedded_text for record in records], vectors, asked, setting)
         kept.write_text(json.dumps(found), encoding="utf-8")
     return {
         way: [
@@ -204,15 +205,19 @@ def _peers(store: Store, questions: Sequence[_Question], setting: Setting) -> di
     }
 
 
-def _rankings(texts: Sequence[str], queries: Sequence[str], setting: Setting) -> dict[str, list[list[int]]]:
+def _rankings(
+    texts: Sequence[str], vectors: np.ndarray, queries: Sequence[str], setting: Setting
+) -> dict[str, list[list[int]]]:
     """Return the numbers of the texts that each other program finds for each query."""
     with tempfile.TemporaryDirectory(dir=setting.folder) as place:
         files = Path(place, "files")
         files.mkdir()
         for number, text in enumerate(texts):
             (files / f"{number:06}.txt").write_text(text, encoding="utf-8")
+        np.save(Path(place, "vectors.npy"), vectors)
         request = {
             "files": str(files),
+            "vectors": str(Path(place, "vectors.npy")),
             "store": str(Path(place, "faiss")),
             "model": str(find_model(DEFAULT_MODEL).folder),
             "k": _DEPTH,
@@ -220,7 +225,7 @@ def _rankings(texts: Sequence[str], queries: Sequence[str], setting: Setting) ->
         }
         run = setting.runner.run_task
         others = run(SPEED.python, PEERS / "speed_peers.py", "rankings", request)
-        run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "index", request)
+        run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "index_vectors", request)
         faiss = run(LANGCHAIN.python, PEERS / "langchain_faiss.py", "rankings", request)
     found = {"bm25s": others["bm25s"], "LangChain FAISS": faiss, "txtai, hybrid": others["txtai"]}
     return {
