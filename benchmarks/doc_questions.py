@@ -191,7 +191,8 @@ def _peers(store: Store, questions: Sequence[_Question], setting: Setting) -> di
     records = list(store.chunks())
     asked = [question.text for question in questions]
     key = json.dumps([asked, [record.chunk.embedded_text for record in records]])
-    kept = store.path.parent.with_suffix(f".{hashlib.sha256(key.encode()).hexdigest()[:16]}.json")
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    kept = store.path.parents[1] / f"{questions[0].package}.{digest}.json"
     if not kept.is_file():
         vectors = store.vectors([record.id for record in records])
         found = _rankings([record.chunk.embedded_text for record in records], vectors, asked, setting)
