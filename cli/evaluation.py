@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.output import print_record, print_records, terminal_width
+from ragembed.cli.output import print_record, terminal_width
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
 from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
@@ -293,10 +293,10 @@ def _of_collection(
     if any(system.search is None or system.search.mode != "dense" for system in systems):
         yield from _by_stores(collection, systems, measures, depth, progress)
         return
-    from ragembed.evaluation.tasks import DEPTH, RetrievalTask, evaluate
+    from ragembed.evaluation.tasks import DEPTH, evaluate, retrieval_task
 
     configs = [system.config for system in systems if system.config is not None]
-    for _, measured in evaluate(RetrievalTask(collection, measures, depth or DEPTH), configs, progress=progress):
+    for _, measured in evaluate(retrieval_task(collection, measures, depth or DEPTH), configs, progress=progress):
         if measured.undefined is not None:
             raise ConfigError(f"{collection.name}: {measured.undefined}")
         yield measured
@@ -443,7 +443,7 @@ def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) 
     if len(objects) == 1:
         print_record(objects[0], output)
     else:
-        print_records({"task": task, "results": list(objects)}, "results", output)
+        print_record({"task": task, "results": list(objects)}, output, "results")
 
 
 def _difference_line(name: str, tested: Mapping[str, float]) -> str:

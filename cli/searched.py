@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import in_option, shared, with_options
-from ragembed.cli.output import print_record, print_records, say, say_incomplete, shown_path
+from ragembed.cli.output import print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store, chosen_collections, collections_files, stores_in
 from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
@@ -24,7 +25,6 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.storage.layout import file_path, source_path
 
-Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 
 searched_options = with_options(
@@ -97,13 +97,11 @@ def report_stores(
     """Print the report of each chosen store, or that it cannot be read, and exit with the worst status."""
     if collections is None:
         report = examine(choose_store(store))
-        lines = report.lines
-        as_json = print_records(report.record, lines, output) if lines else print_record(report.record, output)
-        if not as_json:
+        if not print_record(report.record, output, report.lines):
             report.show()
         raise click.exceptions.Exit(report.status)
-    stores = _stores(store, collections).items()
-    _print_reports("stores", (({"name": name}, _examined_or_failed(path, examine)) for name, path in stores), output)
+    stores = _stores(store, collections)
+    _print_reports("stores", (({"name": name}, partial(examine, path)) for name, path in stores.items()), output)
 
 
 def report_groups(
@@ -115,9 +113,9 @@ def report_groups(
         groups = opened.groups("dense")
         problems = dict(opened.problems)
     reports = [
-        ({"stores": names}, _examined_or_failed({name: stores[name] for name in names}, examine)) for names in groups
+        *(({"stores": names}, partial(examine, {name: stores[name] for name in names})) for names in groups),
+        *(({"stores": [name]}, partial(_failed, problem)) for name, problem in problems.items()),
     ]
-    reports += [({"stores": [name]}, _failed(problem)) for name, problem in problems.items()]
     _print_reports("groups", reports, output)
 
 
@@ -127,24 +125,23 @@ def _stores(store: Path | None, collections: str) -> dict[str, Path]:
     return stores_in(collections)
 
 
-def _print_reports(name: str, reports: Iterable[tuple[Mapping[str, Any], StoreReport]], output: str) -> None:
-    """Print reports, each with its store or stores, and exit with the worst status."""
+def _print_reports(
+    name: str, reports: Iterable[tuple[Mapping[str, Any], Callable[[], StoreReport]]], output: str
+) -> None:
+    """Print what each function returns, with its store or stores, or its error, and exit with the worst status."""
     entries, worst = [], 0
-    for about, report in reports:
+    for about, examine in reports:
+        try:
+            report = examine()
+        except (RagembedError, OSError) as error:
+            report = _failed(str(error))
         entries.append({**about, **report.record})
         worst = max(worst, report.status)
         if output == "text":
             say(f"{about['name'] if 'name' in about else ', '.join(about['stores'])}:")
             report.show()
-    print_records({name: entries}, name, output)
+    print_record({name: entries}, output, name)
     raise click.exceptions.Exit(worst)
-
-
-def _examined_or_failed(given: Given, examine: Callable[[Given], StoreReport]) -> StoreReport:
-    try:
-        return examine(given)
-    except (RagembedError, OSError) as error:
-        return _failed(str(error))
 
 
 def _failed(problem: str) -> StoreReport:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -106,7 +106,8 @@ class Store(Searchable):
         self.path = path
         self._given = embedder
         self.device = device
-        self.reader = StoreReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
+        gpus = () if search_device == "cpu" else choose_gpus(search_device)
+        self.reader = StoreReader(path, embedder, device, threads, gpus, self._first_problem)
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
@@ -366,7 +367,8 @@ class Store(Searchable):
         hashes : iterable of bytes
             Hashes of texts, as :func:`ragembed.indexes.types.text_hash` returns them.
         """
-        return self.read_database(catalog.hashes_with_vector, hashes)
+        with self.snapshot() as snapshot:
+            return set(catalog.rows_of_hashes(snapshot.connection, hashes, with_vector=True))
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
         """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`.
@@ -400,7 +402,7 @@ class Store(Searchable):
         """Return the last measurement of the index: recall, latency and size; None if it has not been measured."""
         return self.read_database(catalog.index_check)
 
-    def last_request(self) -> dict[str, Any] | None:
+    def last_request(self) -> catalog.RunRecord | None:
         """Return the paths and options of the last indexing run, as JSON values; None if no files have been indexed."""
         return self.read_database(catalog.last_request)
 
@@ -445,7 +447,7 @@ class Store(Searchable):
                 "detected_language": catalog.detected_language(connection),
                 "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
-                **({} if (part := catalog.part(connection)) is None else {"part": part.to_dict()}),
+                **({} if (part := catalog.part(connection)) is None else {"part": asdict(part)}),
             }
 
     def _repr_html_(self) -> str:

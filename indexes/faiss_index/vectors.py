@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.faiss_index.records import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats, Integers
 
 _BLOCK_BYTES = 16 * 1024**2
+_QUERIES = 512
 _LEAST_SUMMED_ALIKE = 16
 """Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
 
@@ -66,7 +67,7 @@ class ArrayVectors:
         return np.ascontiguousarray(self._array[positions], dtype=np.float32)
 
 
-def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
+def vector_blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
     """Yield the first position and the vectors of each block of ``size`` vectors, by default 16 MiB."""
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
@@ -78,7 +79,7 @@ def inner_products(queries: Floats, vectors: Floats) -> Floats:
 
     Unlike in NumPy's matrix product, a vector's product does not depend on its position, to the last bit.
     """
-    if not has_faiss():
+    if not faiss.is_installed():
         return dot_products(queries, vectors)
     products = np.empty((len(queries), len(vectors)), dtype=np.float32)
     if not products.size:
@@ -99,12 +100,24 @@ def dot_products(queries: Floats, vectors: Floats) -> Floats:
     return products
 
 
-def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
-    """Return the ``k`` largest inner products of each query, shape ``(n, min(k, m))``, best first."""
-    if has_faiss():
-        scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
-        return scores
-    return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
+def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
+    """Return the positions and the inner products of the ``k`` nearest vectors of each query, best first.
+
+    Their shape is ``(n, min(k, m))``. ``leave_out``, shape ``(n,)``, has the position of a vector that does not count
+    for a query.
+    """
+    k = min(k, len(vectors))
+    positions = np.empty((len(queries), k), dtype=np.int64)
+    products = np.empty((len(queries), k), dtype=np.float32)
+    for start in range(0, len(queries), _QUERIES):
+        part = slice(start, start + _QUERIES)
+        scores = queries[part] @ vectors.T
+        if leave_out is not None:
+            scores[np.arange(len(scores)), leave_out[part]] = -np.inf
+        last = scores.shape[1] - k
+        found = np.sort(np.argpartition(scores, min(last, scores.shape[1] - 1), axis=1)[:, last:])
+        products[part], positions[part] = k_best(np.take_along_axis(scores, found, axis=1), found, k)
+    return positions, products
 
 
 def places_in(ascending: Rows, wanted: Rows) -> Rows:

@@ -1,7 +1,6 @@
 """BM25 over blocks of postings, of one store or of several that are searched as one.
 
-The scores for one store equal those of FTS5 to the last bit, in a fraction of the time. Those for several stores are
-the scores that one store with all their chunks would give.
+Those for several stores are the scores that one store with all their chunks would give.
 """
 
 from __future__ import annotations
@@ -10,29 +9,24 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
-from ragembed.indexes.types import Keys, PerGeneration
+from ragembed.indexes.types import Keys
 from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Integers
 
 K1, B = 1.2, 0.75
-LEAST_IDF = 1e-6
-"""The idf of a term that half of the chunks or more contain."""
-
 _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
 _MOST_KEPT = 1 << 19
 """Number of postings whose scores are kept for later queries, in 8 MiB. Half of the words of a query are in most."""
-_MOST_FREQUENCIES = 100_000
-"""Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
 _VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
 
 TermScores: TypeAlias = "list[tuple[Integers, Doubles]]"
@@ -51,9 +45,9 @@ class LexicalMember:
     has_terms: bool = True
 
     @classmethod
-    def of(cls, connection: sqlite3.Connection, postings: Postings | None, first: int) -> LexicalMember:
+    def of(cls, connection: sqlite3.Connection, postings: Sequence[LiveBlock] | None, first: int) -> LexicalMember:
         """Return the chunks of a store, from its ``postings`` if it has any."""
-        blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings.blocks
+        blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings
         moved = (replace(block, block=replace(block.block, chunks=block.block.chunks + first)) for block in blocks)
         return cls(tuple(moved), first, postings is not None)
 
@@ -70,9 +64,8 @@ class LexicalMember:
             ]
         # FTS5 does not return how often a chunk contains a phrase. But its score has only this unknown: it is
         # idf * c * (k1 + 1) / (c + k1 * (1 - b + b * length / mean)) for c occurrences.
-        keys, scores = fulltext.all_scores(connection, phrase)
-        chunks = sum(map(len, self.blocks))
-        scores /= idf(chunks, len(keys))
+        keys, scores = fulltext.scores(connection, phrase)
+        scores /= _idf_of_fts5(sum(map(len, self.blocks)), len(keys))
         mean = _mean_length(self.blocks)
         counted: TermScores = []
         for block in self.blocks:
@@ -83,11 +76,11 @@ class LexicalMember:
 
 
 class Postings:
-    """The postings of all chunks of one store or of several. Threads may share an instance.
+    """The words of all chunks of one store or of several. Threads may share an instance.
 
-    BM25 is the variant of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 is 1.2, b is 0.75, idf is
-    ``ln((N - n + 0.5) / (n + 0.5))`` but at least 1e-6, and all columns have the same weight. Scores of single terms
-    are computed from the blocks. FTS5 computes the scores of phrases and of prefixes, one by one.
+    BM25 is the variant of Lucene (Kamphuis, de Vries, Boytsov & Lin 2020, "Which BM25 do you mean?"): k1 is 1.2, b is
+    0.75, idf is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, and all columns have the same weight. Scores of single terms are
+    computed from postings. FTS5 counts phrases and prefixes, one by one, and the terms of a store without postings.
     """
 
     def __init__(self, members: Sequence[LexicalMember], terms: IndexedTerms) -> None:
@@ -104,7 +97,10 @@ class Postings:
     def search(
         self, connections: Sequence[sqlite3.Connection], expression: str, limit: int, admits: Admits | None = None
     ) -> tuple[Keys, Doubles]:
-        """Search like :func:`ragembed.indexes.lexical.fulltext.search`; ``connections`` are those of the members."""
+        """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and ties of the last.
+
+        ``connections`` are those of the members.
+        """
         if limit == 0:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         scores = self._scores(connections, expression)
@@ -129,14 +125,8 @@ class Postings:
             terms = self._terms.of_phrase(fulltext.shown(phrase))
             if not terms:
                 continue
-            if _is_term(phrase, terms):
-                parts = self._of_term(connections, phrase, terms)
-            elif len(connections) == 1:
-                keys, values = fulltext.all_scores(connections[0], phrase)
-                places = [_positions(block, keys) for block in self.blocks]
-                parts = [(at, values[is_in_block]) for at, is_in_block in places]
-            else:
-                parts = self._computed(connections, phrase, terms)
+            compute = self._of_term if _is_term(phrase, terms) else self._computed
+            parts = compute(connections, phrase, terms)
             for of_block, (at, part) in zip(scores, parts, strict=True):
                 np.add.at(of_block, at, part)  # five times as fast as +=
         for block, of_block in zip(self.blocks, scores, strict=True):
@@ -190,9 +180,14 @@ class Postings:
 
 
 def idf(chunks: int, frequency: int) -> float:
-    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
+    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain."""
+    return math.log1p((chunks - frequency + 0.5) / (frequency + 0.5))
+
+
+def _idf_of_fts5(chunks: int, frequency: int) -> float:
+    """Return the idf in the scores of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1)."""
     value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
-    return value if value > 0 else LEAST_IDF
+    return value if value > 0 else 1e-6
 
 
 def _is_term(phrase: str, terms: Sequence[bytes]) -> bool:
@@ -249,19 +244,12 @@ def _sum_of_varints(data: bytes) -> int:
     return total
 
 
-class TermCounts(NamedTuple):
-    """A ``state`` of one store or of several: language of its terms, and numbers of chunks."""
-
-    state: Hashable
-    language: str
-    chunks: int
-    frequencies: Callable[[Sequence[bytes]], list[int]]
-
-
-def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
+def frequencies(
+    connection: sqlite3.Connection, postings: Sequence[LiveBlock] | None, terms: Sequence[bytes]
+) -> list[int]:
     """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
     if postings is not None:
-        return [sum(block.count(block.block.of(term)) for block in postings.blocks) for term in terms]
+        return [sum(block.count(block.block.of(term)) for block in postings) for term in terms]
     connection.execute(_VOCABULARY)
     counted = connection.execute(
         "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
@@ -271,27 +259,21 @@ def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms
     return [counts.get(term, 0) for term in terms]
 
 
-class HighestScores:
-    """Computes the highest BM25 that a text could have for a query. Threads may share an instance.
+def counted_terms(language: str, expression: str) -> list[bytes]:
+    """Return the terms of an expression of :func:`fulltext.match_expression` that :func:`highest_score` counts.
 
-    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains. Terms in
-    sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
+    Terms in sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
     """
+    indexed = indexed_terms(language)
+    phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
+    of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+    single = [terms[0] for terms in of_phrases if len(terms) == 1]
+    return single or [term for terms in of_phrases for term in terms]
 
-    def __init__(self) -> None:
-        self._kept: PerGeneration[dict[bytes, int]] = PerGeneration()
 
-    def of(self, counts: TermCounts, expression: str) -> float:
-        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
-        by_term = self._kept.of(counts.state, lambda _: {})
-        indexed = indexed_terms(counts.language)
-        phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
-        of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
-        single = [terms[0] for terms in of_phrases if len(terms) == 1]
-        single = single or [term for terms in of_phrases for term in terms]
-        with self._kept.lock:
-            if len(by_term) > _MOST_FREQUENCIES:
-                by_term.clear()
-            new = list(dict.fromkeys(term for term in single if term not in by_term))
-            by_term.update(zip(new, counts.frequencies(new) if new else [], strict=True))
-            return (K1 + 1.0) * sum(idf(counts.chunks, by_term[term]) for term in single)
+def highest_score(chunks: int, counts: Sequence[int]) -> float:
+    """Return the highest BM25 that a text could have for terms that ``counts`` of the ``chunks`` contain.
+
+    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains.
+    """
+    return (K1 + 1.0) * sum(idf(chunks, count) for count in counts)

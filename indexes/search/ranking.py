@@ -66,7 +66,10 @@ class NearDuplicates:
             number = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
         self._seen[text] = len(self._kept) if number is None else number
         if number is None:
-            self._keep(words, shingles)
+            self._same_words.setdefault(words, len(self._kept))
+            self._kept.append(set(shingles))
+            for shingle in self._kept[-1]:
+                self._holders.setdefault(shingle, []).append(len(self._kept) - 1)
         return number
 
     def _shingles(self, words: tuple[str, ...]) -> list[int]:
@@ -77,13 +80,6 @@ class NearDuplicates:
             first << 2 * _BITS | second << _BITS | third
             for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False)
         ]
-
-    def _keep(self, words: tuple[str, ...], shingles: list[int]) -> None:
-        number = len(self._kept)
-        self._same_words.setdefault(words, number)
-        self._kept.append(set(shingles))
-        for shingle in self._kept[-1]:
-            self._holders.setdefault(shingle, []).append(number)
 
     def _likely(self, words: tuple[str, ...], shingles: list[int]) -> list[int]:
         """Return the numbers of the kept texts that may cover ``words``, in ascending order.
@@ -139,7 +135,7 @@ class RankingOptions:
         Whether to fold a chunk into a better one if its words nearly repeat those of the better one.
     reranker : ragembed.reranking.Reranker, optional
         Object that scores the best candidates again by reading each together with the query, such as
-        :class:`ragembed.reranking.CrossEncoderReranker`. None keeps the scores of the search.
+        :class:`ragembed.reranking.ModelReranker`. None keeps the scores of the search.
     rerank_depth : int, default 50
         Number of candidates that the reranker reads, 1 or more. The others follow after them.
     per_file : int, optional
@@ -181,7 +177,7 @@ class RankingOptions:
         if self.reranker is not None and not isinstance(self.reranker, Reranker):
             raise ConfigError(
                 f"reranker is of type {type(self.reranker).__name__}: expected an object with scores(query, texts), "
-                "such as CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
+                "such as ModelReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file, publish, read_sha256
-from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, require_buildable
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
 from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
@@ -83,7 +83,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
 
     def make(index_input: IndexInput) -> IndexSpec:
         spec = kind_for(wanted, len(index_input.rows))
-        check(spec, index_input.vectors.dim)
+        require_buildable(spec, index_input.vectors.dim)
         build_index(spec, index_input.vectors, index_input.rows, index_input.file, gpus=gpus)
         return spec
 
@@ -205,7 +205,10 @@ class SegmentVectors:
 
 
 class Segment:
-    """A committed segment; its files are checked on first use. ``rows`` caches each vector's row by position, int64."""
+    """A committed segment; its files are checked on first use.
+
+    ``rows`` caches each vector's row by position, int64. A ``flat`` index holds the vectors one after the other.
+    """
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder
@@ -213,16 +216,12 @@ class Segment:
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
         self.spec = stored_spec(files.kind)
+        self.flat = self.spec.name == FLAT
         self.rows: Rows | None = None
         self._threads = threads
         self._gpus = gpus
         self._raw: Halves | None = None
         self._index: StoredIndex | None = None
-
-    @property
-    def flat(self) -> bool:
-        """Whether the index is flat: it holds the vectors unchanged, one after the other."""
-        return self.spec.name == FLAT
 
     def index(self) -> StoredIndex:
         """Return the index, memory-mapped."""

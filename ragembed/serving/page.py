@@ -24,7 +24,7 @@ from starlette.responses import Response
 
 from ragembed.documents.readers.registry import location_of
 from ragembed.errors import RagembedError
-from ragembed.html_elements import Child, as_html
+from ragembed.html_elements import Child, as_html, table
 from ragembed.html_elements import element as _e
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import relevance_word
@@ -379,13 +379,13 @@ class _SearchPage:
             if passage["before"]
             else None,
             _text(chunk, class_="part hit", id="hit"),
+            *(self._why(view) if is_open and is_found else []),
             *(_text(neighbour) for neighbour in passage["after"]),
             *_metadata(chunk["metadata"]),
-            *(self._why(view) if is_open and is_found else []),
         ]
 
     def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
-        if self._editor is None or chunk["path"] is None:
+        if self._editor is None or chunk["path"] is None or "member" in chunk:
             return None
         place = file_path(chunk["path"], self._stores[view.own_store].path)
         if not isinstance(place, Path):
@@ -474,7 +474,9 @@ def _topics(served: ServedStore, size: int) -> list[str]:
         for heading in record.chunk.headings[-1:]:
             if _TOPIC.fullmatch(heading) and record.source not in topics.values():
                 topics.setdefault(heading, record.source)
-    return sorted(topics, key=lambda topic: (_QUESTION.fullmatch(topic) is None, " " not in topic))[:_EXAMPLES]
+    return sorted(topics, key=lambda topic: (_QUESTION.fullmatch(topic) is None, topic.isupper(), " " not in topic))[
+        :_EXAMPLES
+    ]
 
 
 def _common_folder(folders: Sequence[str]) -> str:
@@ -513,14 +515,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[Element]:
 def _bars(title: str, rows: Sequence[tuple[str, float]]) -> Element:
     """Return a table with a bar for each value. Negative bars point to the left."""
     most = max((abs(value) for _, value in rows), default=0) or 1
-    return _e(
-        "table",
-        _e("caption", title),
-        *(
-            _e("tr", _e("th", name, scope="row"), _e("td", _bar(value / most)), _e("td", f"{value:+.3f}"))
-            for name, value in rows
-        ),
-    )
+    return table((), [(name, _bar(value / most), f"{value:+.3f}") for name, value in rows], title)
 
 
 def _bar(share: float) -> Element:

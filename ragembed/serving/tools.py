@@ -23,6 +23,7 @@ from ragembed.indexes.search.context import NOTE, fence_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak, relevance_word
 from ragembed.indexes.search.searchable import Searchable
+from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -128,9 +129,7 @@ class StoreTools:
         if name not in self._stores:
             raise ConfigError(f"unknown store {name[:60]!r}: expected one of {', '.join(self._stores)}")
         served = self._stores[name]
-        passages = [
-            _passage(record) for record in in_document_order(served.open().chunks(served.source(unquote(path))))
-        ]
+        passages = [_passage(record) for record in in_document_order(served.chunks(unquote(path))[1])]
         page, following = _page(passages, _Position(), MOST_TOKENS)
         return _joined(page) if following is None else f"{_joined(page)}\n[cut: read on with the tool get]"
 
@@ -152,8 +151,8 @@ def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tu
     if "id" in arguments:
         record = chunk_with_id(store, arguments["id"])
     else:
-        source, line = served.source(arguments["path"]), arguments.get("line")
-        record = _with_lines(store.chunks(source), source, line, line)[0]
+        (source, chunks), line = served.chunks(arguments["path"]), arguments.get("line")
+        record = _with_lines(chunks, source, line, line)[0]
     hits = served.similar(record.id, arguments["k"], other_files=arguments["other_files"])
     return _hits(served, arguments, record.chunk.text, hits)
 
@@ -167,11 +166,11 @@ def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[
     if "id" in arguments:
         records = [chunk_with_id(store, arguments["id"])]
     else:
-        source = served.source(arguments["path"])
-        records = _with_lines(store.chunks(source), source, first, last)
+        source, chunks = served.chunks(arguments["path"])
+        records = _with_lines(chunks, source, first, last)
     passages = [
-        _between(_passage(record, is_stale=is_stale), first, last)
-        for record, is_stale in zip(records, served.stale(records), strict=True)
+        _between(_passage(record, state), first, last)
+        for record, state in zip(records, store.file_states(records), strict=True)
     ]
     page, following = _page(
         passages, _position(arguments, store.generation), arguments["max_tokens"], structured=arguments["structured"]
@@ -255,8 +254,8 @@ def _with_lines(records: Iterable[ChunkRecord], source: str, first: int | None, 
         and (first is None or first <= end)
     ]
     if not chosen and ordered:
-        end = max((record.chunk.end_line or 0 for record in ordered), default=0)
-        has = f"its last indexed line is {end}" if end else "its format has no lines"
+        lines = [line for record in ordered for line in (record.chunk.start_line, record.chunk.end_line) if line]
+        has = f"its indexed lines are {min(lines)} to {max(lines)}" if lines else "its format has no lines"
         raise ConfigError(f"{source} has no text in these lines: {has}; leave the lines out")
     return chosen
 
@@ -285,9 +284,9 @@ def _hits(
         return f"{_NO_RESULTS}\n", {"results": []}
     words = QueryWords(query, [hit.chunk.text for hit in hits], served.open().language)
     forms, sizes = [], []
-    for number, (hit, is_stale) in enumerate(zip(hits, served.stale(hits), strict=True), 1):
+    for number, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), 1):
         check()
-        whole = _passage(hit, is_stale=is_stale)
+        whole = _passage(hit, state)
         lines = {**whole, "text": words.snippet(whole["text"])[0], "truncated": True}
         head = f"{number}. {_heading(whole)}"
         if lines["text"] == whole["text"]:
@@ -381,7 +380,7 @@ def _position(arguments: Mapping[str, Any], generation: int) -> _Position:
 # Results as JSON values and as text
 
 
-def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, Any]:
+def _passage(record: Hit | ChunkRecord, state: FileState | None = None) -> dict[str, Any]:
     chunk = record.chunk
     member = member_of(record.source, chunk.metadata)
     hit = record if isinstance(record, Hit) else None
@@ -400,7 +399,7 @@ def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, 
             "score": round(hit.score, _ROUNDING) if hit else None,
             "relevance": None if hit is None or hit.relevance is None else round(hit.relevance, _ROUNDING),
             "near_duplicates": len(hit.duplicates) or None if hit else None,
-            "stale": is_stale or None,
+            "stale": state is not None or None,
             "text": chunk.text,
         }
     )

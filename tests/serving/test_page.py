@@ -127,7 +127,7 @@ async def test_all_stores_are_searched_together(read):
     assert "Why this" not in (await read(similar.links("id=")[0])).text
     explained = await read("/?q=wing&store=all&part=other&file=docs/locks.md&k=1")
     assert "Why not docs/locks.md" in explained.text
-    assert "unknown store 'all'" in (await read("/?q=wing&store=all&id=x", 400)).text
+    assert "'store' of chunk is 'all': expected one of docs, other" in (await read("/?q=wing&store=all&id=x", 400)).text
 
 
 async def test_facets_narrow_the_results_and_can_be_removed(read):
@@ -241,6 +241,11 @@ def test_code_and_plain_text_are_rendered():
     wrapped = "word " * 13 + "\n" + "word"
     assert html(wrapped, "a.txt") == f"<p>{wrapped}</p>"
     assert html("a\nb\n\nc", "a.txt") == '<p class="lines">a\nb</p><p class="lines">c</p>'
+    assert html("a\nb\n\nc", "a.html") == '<p class="lines">a\nb</p><p>c</p>'
+    assert html("2\n>>> x", "a.md") == '<pre tabindex="0"><span><span class="n">2</span>\n&gt;&gt;&gt; x</span></pre>'
+    assert html(">>> x\n2\n\nc", "a.html").startswith(
+        '<pre tabindex="0"><span>&gt;&gt;&gt; x\n<span class="n">2</span>'
+    )
 
 
 @given(
