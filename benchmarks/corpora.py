@@ -478,6 +478,14 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
         "11.1",
         "e83cbcc28106fc35f6665a6b0c54c2bd66db481de409764ce35b715baca510df",
     ),
+    "debian-reference-en": (
+        "2.100",
+        "9f31d3a17df505de09689ca255512ea58c1fc47c59bb1b0c7bf1c23362e9743f",
+    ),
+    "git-doc": (
+        "1:2.39.5-0+deb12u3",
+        "3c89668a11053a6bafade3de1f611f4613db31e082af63f43d8c5b69ad8795ec",
+    ),
     "gnome-user-docs": (
         "43.0-2",
         "0d635a840747958ca84da778b40d341f1155603851f922c9a171f5a181d6a39f",

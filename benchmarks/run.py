@@ -52,6 +52,7 @@ BENCHMARKS = {
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "precision": Benchmark("Precision of the arithmetic", 8, "quality.precision"),
     "collections": Benchmark("Twenty collections", 90, "defaults.collections"),
+    "doc_questions": Benchmark("Questions on documentation", 8, "doc_questions.doc_questions"),
     "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
     "relevance": Benchmark("Relevance and languages", 15, "relevance.relevance"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),

@@ -36,6 +36,19 @@ def query(request: Request) -> Report:
     return {"results": [{"source": hit.metadata["source"], "score": float(score)} for hit, score in found]}
 
 
+def index_vectors(request: Request) -> None:
+    """Index a folder of text files, whose vectors are given."""
+    import numpy as np
+
+    paths = sorted(Path(request["files"]).glob("*.txt"))
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    FAISS.from_embeddings(
+        zip(texts, np.load(request["vectors"]), strict=True),
+        HuggingFaceEmbeddings(model_name=request["model"]),
+        metadatas=[{"source": path.name} for path in paths],
+    ).save_local(request["store"])
+
+
 def rankings(request: Request) -> Report:
     """Return the files found for each of many queries, best first."""
     store = load(request)
@@ -69,4 +82,5 @@ def warm(request: Request) -> tuple[Turn, Report]:
 
 
 if __name__ == "__main__":
-    main({"index": index, "query": query, "rankings": rankings, "warm_store": warm_store}, {"warm": warm})
+    tasks = {"index": index, "index_vectors": index_vectors, "query": query, "rankings": rankings}
+    main({**tasks, "warm_store": warm_store}, {"warm": warm})

@@ -84,6 +84,34 @@ def lexical(request: Request) -> tuple[Turn, Report]:
     return lambda number: {"taken": milliseconds(request["queries"][number], ask)}, {}
 
 
+def rankings(request: Request) -> Report:
+    """Return the text files that bm25s and hybrid search of txtai find for each of many queries, best first.
+
+    ``vectors`` has the vectors of the texts, made with the same model.
+    """
+    import bm25s
+    import numpy as np
+    import Stemmer
+    from txtai import Embeddings
+
+    paths, queries = sorted(Path(request["files"]).glob("*.txt")), list(request["queries"].values())
+    names, texts = [path.name for path in paths], [path.read_text(encoding="utf-8") for path in paths]
+    stemmer, retriever = Stemmer.Stemmer("english"), bm25s.BM25()
+    retriever.index(bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False)
+    encoded = Embeddings(path=request["model"]).batchtransform(queries)
+    vectors = dict(zip([*texts, *queries], [*np.load(request["vectors"]), *encoded], strict=True))
+    embeddings = Embeddings(
+        method="external", transform=lambda batch: np.stack([vectors[text] for text in batch]), hybrid=True
+    )
+    embeddings.index(zip(names, texts, strict=True))
+    found: dict[str, dict[str, list[str]]] = {"bm25s": {}, "txtai": {}}
+    for key, query in request["queries"].items():
+        tokens = bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False)
+        found["bm25s"][key] = list(retriever.retrieve(tokens, names, k=request["k"], show_progress=False)[0][0])
+        found["txtai"][key] = [name for name, _ in embeddings.search(query, request["k"])]
+    return found
+
+
 if __name__ == "__main__":
-    tasks = {"txtai_index": txtai_index, "lexical_store": lexical_store}
+    tasks = {"txtai_index": txtai_index, "lexical_store": lexical_store, "rankings": rankings}
     main(tasks, {"encode": encode, "static": static, "lexical": lexical})
