@@ -7,6 +7,8 @@ import pytest
 from ragembed.indexes import Store
 from ragembed.indexes.search.relevance import relevance_word
 
+pytestmark = pytest.mark.usefixtures("all_queries")
+
 TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
 
 
