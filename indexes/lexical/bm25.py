@@ -1,7 +1,6 @@
 """BM25 over blocks of postings, of one store or of several that are searched as one.
 
-The scores for one store equal those of FTS5 to the last bit, in a fraction of the time. Those for several stores are
-the scores that one store with all their chunks would give.
+Those for several stores are the scores that one store with all their chunks would give.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Integers
 
 K1, B = 1.2, 0.75
-LEAST_IDF = 1e-6
-"""The idf of a term that half of the chunks or more contain."""
-
 _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
 _MOST_KEPT = 1 << 19
@@ -51,9 +47,9 @@ class LexicalMember:
     has_terms: bool = True
 
     @classmethod
-    def of(cls, connection: sqlite3.Connection, postings: Postings | None, first: int) -> LexicalMember:
+    def of(cls, connection: sqlite3.Connection, postings: Sequence[LiveBlock] | None, first: int) -> LexicalMember:
         """Return the chunks of a store, from its ``postings`` if it has any."""
-        blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings.blocks
+        blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings
         moved = (replace(block, block=replace(block.block, chunks=block.block.chunks + first)) for block in blocks)
         return cls(tuple(moved), first, postings is not None)
 
@@ -70,9 +66,8 @@ class LexicalMember:
             ]
         # FTS5 does not return how often a chunk contains a phrase. But its score has only this unknown: it is
         # idf * c * (k1 + 1) / (c + k1 * (1 - b + b * length / mean)) for c occurrences.
-        keys, scores = fulltext.all_scores(connection, phrase)
-        chunks = sum(map(len, self.blocks))
-        scores /= idf(chunks, len(keys))
+        keys, scores = fulltext.scores(connection, phrase)
+        scores /= _idf_of_fts5(sum(map(len, self.blocks)), len(keys))
         mean = _mean_length(self.blocks)
         counted: TermScores = []
         for block in self.blocks:
@@ -83,11 +78,11 @@ class LexicalMember:
 
 
 class Postings:
-    """The postings of all chunks of one store or of several. Threads may share an instance.
+    """The words of all chunks of one store or of several. Threads may share an instance.
 
-    BM25 is the variant of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 is 1.2, b is 0.75, idf is
-    ``ln((N - n + 0.5) / (n + 0.5))`` but at least 1e-6, and all columns have the same weight. Scores of single terms
-    are computed from the blocks. FTS5 computes the scores of phrases and of prefixes, one by one.
+    BM25 is the variant of Lucene (Kamphuis, de Vries, Boytsov & Lin 2020, "Which BM25 do you mean?"): k1 is 1.2, b is
+    0.75, idf is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, and all columns have the same weight. Scores of single terms are
+    computed from postings. FTS5 counts phrases and prefixes, one by one, and the terms of a store without postings.
     """
 
     def __init__(self, members: Sequence[LexicalMember], terms: IndexedTerms) -> None:
@@ -104,7 +99,10 @@ class Postings:
     def search(
         self, connections: Sequence[sqlite3.Connection], expression: str, limit: int, admits: Admits | None = None
     ) -> tuple[Keys, Doubles]:
-        """Search like :func:`ragembed.indexes.lexical.fulltext.search`; ``connections`` are those of the members."""
+        """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and ties of the last.
+
+        ``connections`` are those of the members.
+        """
         if limit == 0:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         scores = self._scores(connections, expression)
@@ -129,14 +127,8 @@ class Postings:
             terms = self._terms.of_phrase(fulltext.shown(phrase))
             if not terms:
                 continue
-            if _is_term(phrase, terms):
-                parts = self._of_term(connections, phrase, terms)
-            elif len(connections) == 1:
-                keys, values = fulltext.all_scores(connections[0], phrase)
-                places = [_positions(block, keys) for block in self.blocks]
-                parts = [(at, values[is_in_block]) for at, is_in_block in places]
-            else:
-                parts = self._computed(connections, phrase, terms)
+            compute = self._of_term if _is_term(phrase, terms) else self._computed
+            parts = compute(connections, phrase, terms)
             for of_block, (at, part) in zip(scores, parts, strict=True):
                 np.add.at(of_block, at, part)  # five times as fast as +=
         for block, of_block in zip(self.blocks, scores, strict=True):
@@ -190,9 +182,14 @@ class Postings:
 
 
 def idf(chunks: int, frequency: int) -> float:
-    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
+    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain."""
+    return math.log1p((chunks - frequency + 0.5) / (frequency + 0.5))
+
+
+def _idf_of_fts5(chunks: int, frequency: int) -> float:
+    """Return the idf in the scores of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1)."""
     value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
-    return value if value > 0 else LEAST_IDF
+    return value if value > 0 else 1e-6
 
 
 def _is_term(phrase: str, terms: Sequence[bytes]) -> bool:
@@ -258,10 +255,12 @@ class TermCounts(NamedTuple):
     frequencies: Callable[[Sequence[bytes]], list[int]]
 
 
-def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
+def frequencies(
+    connection: sqlite3.Connection, postings: Sequence[LiveBlock] | None, terms: Sequence[bytes]
+) -> list[int]:
     """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
     if postings is not None:
-        return [sum(block.count(block.block.of(term)) for block in postings.blocks) for term in terms]
+        return [sum(block.count(block.block.of(term)) for block in postings) for term in terms]
     connection.execute(_VOCABULARY)
     counted = connection.execute(
         "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",

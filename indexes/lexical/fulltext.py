@@ -1,8 +1,7 @@
-"""BM25 over the full-text index of a store (SQLite FTS5), and the terms that such an index has for texts."""
+"""The full-text index of a store (SQLite FTS5): expressions for queries, scores of phrases, and the terms of texts."""
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import threading
@@ -31,7 +30,6 @@ _PHRASE = re.compile(r'"[^"]*"\*?')
 _LEAST_LETTERS = 2
 _EXPRESSIONS_KEPT = 256
 """Number of queries whose expressions are kept; each search needs its expression more than once."""
-_BLOCK = 4096
 
 MOST_TERMS = 1000
 """Maximum number of distinct words and phrases of a query; search time grows with their number."""
@@ -42,7 +40,6 @@ MOST_TIES = 1000
 _PHRASES_KEPT = 1 << 14
 _HASH_BYTES = 64 << 20  # Room for the terms of one call, so that FTS5 has nothing to merge.
 
-_SCORES = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
 _SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (title, headings, text, content = '', tokenize = "{tokenizer}");
 INSERT INTO texts (texts, rank) VALUES ('hashsize', {hash_bytes});
@@ -84,31 +81,6 @@ def _phrases_of(pieces: Sequence[str], terms: Analyzer) -> list[Phrase]:
     return phrases
 
 
-def search(
-    connection: sqlite3.Connection, expression: str, limit: int, admits: Admits | None = None
-) -> tuple[Keys, Doubles]:
-    """Return keys and BM25 of the best ``limit`` admitted chunks, best first, and up to a thousand ties of the last."""
-    if limit == 0:
-        return _arrays([])
-    rows = connection.execute(
-        f"{_SCORES} ORDER BY rank, rowid LIMIT ?", (expression, limit + MOST_TIES if admits is None else -1)
-    )
-    best: list[tuple[int, float]] = []
-    while block := rows.fetchmany(_BLOCK):
-        keys = np.array([key for key, _ in block], dtype=np.int64)
-        admitted = np.ones(len(keys), dtype=bool) if admits is None else admits(keys)
-        best += [(key, score) for (key, score), is_in in zip(block, admitted.tolist(), strict=True) if is_in]
-        if len(best) >= limit + MOST_TIES or (len(best) > limit and best[-1][1] < best[limit - 1][1]):
-            break
-    return with_ties(*_arrays(best), limit)
-
-
-def _arrays(pairs: Sequence[tuple[int, float]]) -> tuple[Keys, Doubles]:
-    """Return the keys and the scores of pairs, shapes ``(n,)``."""
-    keys, scores = zip(*pairs, strict=True) if pairs else ((), ())
-    return np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
-
-
 def phrases(expression: str) -> list[str]:
     """Split an expression of :func:`match_expression` into its phrases; each one is an FTS5 expression."""
     return _PHRASE.findall(expression)
@@ -119,27 +91,12 @@ def shown(phrase: str) -> str:
     return phrase.replace('"', "")
 
 
-def all_scores(connection: sqlite3.Connection, expression: str) -> tuple[Keys, Doubles]:
-    """Return the keys and BM25 scores of all chunks that match ``expression``, unordered."""
-    return _arrays(connection.execute(_SCORES, (expression,)).fetchall())
-
-
-def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
-    """Return the BM25 score of each chunk in ``keys`` that matches ``expression``; higher is better."""
-    rows = connection.execute(
-        # The plus disables the lookup of chunks one by one, in which bm25 counts the words of the store each time.
-        f"{_SCORES} AND +rowid IN (SELECT value FROM json_each(?))",  # noqa: S608  no values
-        (expression, json.dumps(list(keys))),
-    )
-    return dict(rows.fetchall())
-
-
-def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
-    """Return the rank of ``score`` for ``expression``: 1 + the number of chunks with a higher score."""
-    rows = connection.execute(
-        "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ? AND -bm25(chunks_fts) > ?", (expression, score)
-    )
-    return 1 + int(rows.fetchone()[0])
+def scores(connection: sqlite3.Connection, phrase: str) -> tuple[Keys, Doubles]:
+    """Return the keys of the chunks that match one of :func:`phrases`, and their scores in FTS5, shapes ``(n,)``."""
+    matches = connection.execute("SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (phrase,))
+    rows = matches.fetchall()
+    keys, values = zip(*rows, strict=True) if rows else ((), ())
+    return np.array(keys, dtype=np.int64), np.array(values, dtype=np.float64)
 
 
 def with_ties(keys: Keys, scores: Scores, limit: int) -> tuple[Keys, Scores]:

@@ -256,7 +256,7 @@ def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int
     """Return the BM25 score of each phrase of ``expression`` in each chunk, by key; they sum to the chunk's BM25."""
     scores: dict[int, dict[str, float]] = {key: {} for key in keys}
     for phrase in fulltext.phrases(expression or ""):
-        for key, score in snapshot.scores_of(phrase, keys).items():
+        for key, score in snapshot.word_scores_of(phrase, keys).items():
             scores[key][fulltext.shown(phrase)] = score
     return scores
 
@@ -531,15 +531,15 @@ def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str 
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
     _, best = snapshot.matches(expression, k, snapshot.select(None))
-    matching = snapshot.lexical_rank(expression, -1.0) - 1
+    _, scores = snapshot.word_scores(expression)
     needed = float(best[: max(k, 1)][-1]) if len(best) else None
-    mine = snapshot.scores_of(expression, own)
+    mine = snapshot.word_scores_of(expression, own)
     if not mine:
-        return FileRank("lexical", None, matching, None, needed, None)
+        return FileRank("lexical", None, len(scores), None, needed, None)
     key = _best_key(mine)
     [record] = _records(snapshot, [key])
-    rank = snapshot.lexical_rank(expression, mine[key])
-    return FileRank("lexical", rank, matching, mine[key], needed, record)
+    rank = 1 + int((scores > mine[key]).sum())
+    return FileRank("lexical", rank, len(scores), mine[key], needed, record)
 
 
 def _in_hybrid(
@@ -566,7 +566,7 @@ def _scores_on_scale(
     vectors = snapshot.vectors(snapshot.rows_of_keys(keys)).astype(np.float64)
     cosines = vectors @ candidates.vector.astype(np.float64)
     cosines -= ChunkVectors(snapshot).correction(keys, fusion.hubness)
-    words = snapshot.scores_of(expression, own)
+    words = snapshot.word_scores_of(expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion.linear_scale(candidates.dense), fusion.linear_scale(candidates.lexical)]
     if candidates.shared is not None:

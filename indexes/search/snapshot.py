@@ -370,27 +370,17 @@ class Snapshot:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         is_whole = selection is None or (isinstance(selection, Selection) and selection.keys is None)
         admits = None if selection is None or is_whole else selection.admits
-        if self._only is None:
-            return self._postings().search(self._connections(), expression, limit, admits)
-        connection, postings = self._only.connection, self._only.postings()
-        if postings is not None:
-            return postings.search([connection], expression, limit, admits)
-        return fulltext.search(connection, expression, limit, admits)
+        return self._postings().search(self._connections(), expression, limit, admits)
 
-    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
+    def word_scores(self, expression: str) -> tuple[Keys, Doubles]:
+        """Return the keys of the chunks that match ``expression``, and their BM25, shapes ``(n,)``."""
+        return self._postings().all_scores(self._connections(), expression)
+
+    def word_scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
-        if self._only is not None:
-            return fulltext.scores_of(self._only.connection, expression, keys)
-        matching, scores = self._postings().all_scores(self._connections(), expression)
+        matching, scores = self.word_scores(expression)
         wanted = np.isin(matching, np.array(keys, dtype=np.int64))
         return dict(zip(matching[wanted].tolist(), scores[wanted].tolist(), strict=True))
-
-    def lexical_rank(self, expression: str, score: float) -> int:
-        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
-        if self._only is not None:
-            return fulltext.rank(self._only.connection, expression, score)
-        _, scores = self._postings().all_scores(self._connections(), expression)
-        return 1 + int((scores > score).sum())
 
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
@@ -402,7 +392,7 @@ class Snapshot:
         return self._kept.highest.of(TermCounts(self._kept.state, self.language(), self.count(), counted), expression)
 
     def _postings(self) -> Postings:
-        """Return the terms of all chunks of several stores."""
+        """Return the words of all chunks."""
         if "postings" not in self._kept.merged:
             members = [
                 store.fact(LexicalMember.of, store.postings(), number << _BITS)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.indexes.lexical.bm25 import LexicalMember, Postings
 from ragembed.indexes.lexical.fulltext import Columns, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, merge
 from ragembed.indexes.storage import catalog, derived
@@ -52,12 +51,12 @@ def _live(
     return {record: LiveBlock.without(block, stale_chunks(connection, record)) for record, block in files}
 
 
-def _joined(connection: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PostingsBlock]]) -> Postings | None:
+def _joined(
+    connection: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PostingsBlock]]
+) -> tuple[LiveBlock, ...] | None:
     """Return the postings of all chunks, or None if chunks without postings exist."""
     blocks = tuple(_live(connection, files).values())
-    if not blocks or sum(map(len, blocks)) != catalog.count(connection, "chunks"):
-        return None
-    return Postings([LexicalMember(blocks)], indexed_terms(catalog.analyzer_config(connection).language))
+    return blocks if blocks and sum(map(len, blocks)) == catalog.count(connection, "chunks") else None
 
 
 POSTINGS = DerivedFile(derived.POSTINGS, PostingsBlock.read, _joined)

@@ -19,7 +19,7 @@ from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, 
 from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
 from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, k_best, places_in, rows_in
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.lexical.bm25 import Postings
+from ragembed.indexes.lexical.postings import LiveBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.derived import OpenDerived
 from ragembed.indexes.storage.embedders import load_embedder, named_embedder
@@ -333,7 +333,7 @@ class StoreView:
         """Return the segments by key."""
         return self.fact(self.reader.open_segments)
 
-    def postings(self) -> Postings | None:
+    def postings(self) -> tuple[LiveBlock, ...] | None:
         """Return the postings, or None if the store has chunks without postings."""
         return self.fact(self.reader.postings.of, self.kept.state)
 

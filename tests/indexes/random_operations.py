@@ -30,7 +30,7 @@ from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]
 
-_K1, _B, _LEAST_IDF = 1.2, 0.75, 1e-6
+_K1, _B = 1.2, 0.75
 """Of SQLite's bm25()."""
 
 
@@ -84,7 +84,7 @@ class Mirror:
         asked = set(question.split())
         for word in asked:
             holders = [name for name, count in counts.items() if count[word]]
-            idf = max(math.log((len(counts) - len(holders) + 0.5) / (len(holders) + 0.5)), _LEAST_IDF)
+            idf = math.log1p((len(counts) - len(holders) + 0.5) / (len(holders) + 0.5))
             for name in holders:
                 often, length = counts[name][word], counts[name].total() / average
                 scores[name] += idf * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * length))
