@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.output import print_record, print_records, terminal_width
+from ragembed.cli.output import print_record, terminal_width
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
 from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.errors import ConfigError
@@ -443,7 +443,7 @@ def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) 
     if len(objects) == 1:
         print_record(objects[0], output)
     else:
-        print_records({"task": task, "results": list(objects)}, "results", output)
+        print_record({"task": task, "results": list(objects)}, output, "results")
 
 
 def _difference_line(name: str, tested: Mapping[str, float]) -> str:

@@ -34,21 +34,15 @@ if TYPE_CHECKING:
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 
 
-def print_record(value: Mapping[str, Any], output: str) -> bool:
-    """Print one JSON object if ``output`` is ``json`` or ``jsonl``, else return False so that the caller prints it."""
-    return _print_json(value, [value], output)
+def print_record(value: Mapping[str, Any], output: str, lines: str | None = None) -> bool:
+    """Print one JSON object if ``output`` is ``json`` or ``jsonl``, else return False so that the caller prints it.
 
-
-def print_records(value: Mapping[str, Any], name: str, output: str) -> bool:
-    """Do the same as :func:`print_record`, but for ``jsonl`` print each object of ``value[name]`` on its own line."""
-    return _print_json(value, value[name], output)
-
-
-def _print_json(value: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], output: str) -> bool:
+    As ``jsonl``, each object of ``value[lines]`` is printed on its own line, if ``lines`` is given.
+    """
     if output == "json":
         click.echo(_as_json(value, indent=2))
     elif output == "jsonl":
-        for line in lines:
+        for line in [value] if lines is None else value[lines]:
             click.echo(_as_json(line))
     else:
         return False

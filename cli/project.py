@@ -96,10 +96,10 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
         return names_in(collections)
     if store is not None or os.environ.get(layout.STORE_VARIABLE):
         return None
-    files = collections_files()
-    default = files[0].default if len(files) > 1 else None
+    current = project()
+    default = None if current is None else current.collections.default
     if default is None and not layout.is_store(choose_store(None)):
-        default = files[-1].default
+        default = read_registry().default
     return None if default is None else [default]
 
 

@@ -11,7 +11,7 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import in_option, shared, with_options
-from ragembed.cli.output import print_record, print_records, say, say_incomplete, shown_path
+from ragembed.cli.output import print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store, chosen_collections, collections_files, stores_in
 from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
@@ -97,9 +97,7 @@ def report_stores(
     """Print the report of each chosen store, or that it cannot be read, and exit with the worst status."""
     if collections is None:
         report = examine(choose_store(store))
-        lines = report.lines
-        as_json = print_records(report.record, lines, output) if lines else print_record(report.record, output)
-        if not as_json:
+        if not print_record(report.record, output, report.lines):
             report.show()
         raise click.exceptions.Exit(report.status)
     stores = _stores(store, collections).items()
@@ -136,7 +134,7 @@ def _print_reports(name: str, reports: Iterable[tuple[Mapping[str, Any], StoreRe
         if output == "text":
             say(f"{about['name'] if 'name' in about else ', '.join(about['stores'])}:")
             report.show()
-    print_records({name: entries}, name, output)
+    print_record({name: entries}, output, name)
     raise click.exceptions.Exit(worst)
 
 

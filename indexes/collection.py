@@ -147,9 +147,9 @@ class Collection(Searchable):
     def _attempt(self, names: Sequence[str], answer: Callable[[], Answer], problems: dict[str, str]) -> Answer:
         """Return ``answer`` of snapshots of the stores ``names``; note in ``problems`` those that do not open."""
         for _ in range(TRIES - 1):
-            with suppress(FileNotFoundError), self.holding(self._opened(names, problems)):
+            with suppress(FileNotFoundError), self.snapshot(self._opened(names, problems)):
                 return answer()
-        with self.holding(self._opened(names, problems)):
+        with self.snapshot(self._opened(names, problems)):
             return answer()
 
     @contextmanager

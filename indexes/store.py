@@ -106,7 +106,8 @@ class Store(Searchable):
         self.path = path
         self._given = embedder
         self.device = device
-        self.reader = StoreReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
+        gpus = () if search_device == "cpu" else choose_gpus(search_device)
+        self.reader = StoreReader(path, embedder, device, threads, gpus, self._first_problem)
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
@@ -366,7 +367,8 @@ class Store(Searchable):
         hashes : iterable of bytes
             Hashes of texts, as :func:`ragembed.indexes.types.text_hash` returns them.
         """
-        return self.read_database(catalog.hashes_with_vector, hashes)
+        with self.snapshot() as snapshot:
+            return set(catalog.rows_of_hashes(snapshot.connection, hashes, with_vector=True))
 
     def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
         """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`.

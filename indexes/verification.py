@@ -131,8 +131,9 @@ class _Repair:
         blocks = [np.zeros((0, catalog.meta(connection, "dim")), dtype=np.float16)]
         self._progress.start("embedding", "chunks", len(rows))
         for start in range(0, len(rows), _BATCH):
-            texts = catalog.texts_of_rows(connection, rows[start : start + _BATCH])
-            blocks.append(to_raw(embedder.raw_documents(texts, self._progress.advance)))
+            batch = rows[start : start + _BATCH]
+            texts = catalog.texts_of_rows(connection, batch)
+            blocks.append(to_raw(embedder.raw_documents([texts[row] for row in batch], self._progress.advance)))
         self._progress.finish()
         new = []
         if rows:

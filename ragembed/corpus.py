@@ -59,21 +59,6 @@ def blocks(stream: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield block
 
 
-def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Yield consecutive items in lists whose sizes sum to at most ``most``; a larger item has a list of its own."""
-    group: list[Item] = []
-    total = 0
-    for item in items:
-        item_size = size(item)
-        if group and total + item_size > most:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += item_size
-    if group:
-        yield group
-
-
 _BLOCK = 1024
 
 

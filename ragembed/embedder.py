@@ -34,8 +34,8 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
-from ragembed.tensor_map import release
-from ragembed.types import Floats, State, with_prefix
+from ragembed.tensor_map import release, with_prefix
+from ragembed.types import Floats, State
 
 if TYPE_CHECKING:
     from ragembed.contributions import TextParts
@@ -557,6 +557,12 @@ class Embedder(VectorEncoder):
         return self._built.encoding_model is not None
 
     @property
+    def encodes_one_by_one(self) -> bool:
+        """Whether a model encodes documents window by window, so that small parts take no longer than large ones."""
+        model = self._built.encoding_model
+        return model is not None and model.encodes_one_by_one
+
+    @property
     def fits_with_model(self) -> bool:
         """Whether fitting the embedder, or encoding a text, runs a model."""
         return self._built.needs_model
@@ -829,8 +835,8 @@ class Embedder(VectorEncoder):
 
     def _require_fitted(self) -> TwoSidedChain:
         """Return the fitted chain; raise :class:`NotFittedError` before a fit."""
-        self._require_extractor()
         if self._chain is None:
+            self._require_extractor()
             raise NotFittedError(
                 "the post-processors are not fitted: call embedder.fit(texts) or embedder.fit_chain(…) first"
             )

@@ -73,11 +73,6 @@ def read_regular(path: Path, most_bytes: int, root: Path | None = None) -> bytes
     return bytes(data)
 
 
-def require_regular(path: Path, root: Path) -> None:
-    """Raise as :func:`open_regular` does if ``path``, which is below ``root``, cannot be opened."""
-    open_regular(path, root).close()
-
-
 def list_folder(path: Path, root: Path) -> list[str]:
     """Return the names in a folder, with the same rules for symbolic links as :func:`open_regular`."""
     if not _HAS_DIR_FD:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
 from ragembed.files import open_regular
+from ragembed.types import State
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -57,6 +58,11 @@ def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]
         return tensors
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is not a safetensors file ({error}): get it again") from error
+
+
+def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
+    """Return the arrays whose names begin with ``prefix``, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def release(tensor: NDArray[Any]) -> None:

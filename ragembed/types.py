@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +18,3 @@ State: TypeAlias = dict[str, NDArray[Any]]
 
 Spans: TypeAlias = "Sequence[tuple[int, int]] | Integers"
 """Character spans ``(start, end)``: tuples, or an array of shape ``(n, 2)``."""
-
-
-def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
-    """Return the arrays whose names begin with ``prefix``, by the rest of their names."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

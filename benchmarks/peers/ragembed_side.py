@@ -19,8 +19,7 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store, VectorEncoder
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.lexical.bm25 import HighestScores
-from ragembed.indexes.search import pipeline
+from ragembed.indexes.search import feedback, pipeline
 from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, LexicalMatches
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import Chain, unit_rows
@@ -232,14 +231,14 @@ def warm(request: Request) -> tuple[Turn, Report]:
 
 
 _STAGES: Mapping[str, Sequence[tuple[Any, str]]] = {
-    "BM25": [(LexicalMatches, "of"), (HighestScores, "of")],
+    "BM25": [(LexicalMatches, "of"), (Snapshot, "highest_score")],
     "scan of the index, twice": [(SegmentIndex, "search"), (DividedIndex, "search")],
     "exact vectors of what the scans found": [(RefinedIndex, "search")],
     "chunks of the nearest vectors": [(pipeline, "nearest_chunks")],
     "vectors of the best matches of BM25": [(ChunkVectors, "of")],
     "hubness": [(ChunkVectors, "correction")],
     "fusion, three times": [(Candidates, "fused")],
-    "words of the best hundred": [(pipeline, "shared_words")],
+    "words of the best hundred": [(Snapshot, "words"), (feedback, "likeness")],
     "text and metadata of the hits": [(Snapshot, "chunks_by_key")],
 }
 """The functions of each stage of a hybrid query, after its vector is known."""

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, require_no, settings
-from ragembed.cli.output import counted, print_records, say, shown_path
+from ragembed.cli.output import counted, print_record, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.cli.searched import namer, open_searched, place_in_store, searched_options
@@ -85,7 +85,7 @@ def command(
         about = {"path": path, "chunks": entries}
         for state in states - {None}:
             say(f"note: {path}: {state} since it was indexed", err=True)
-    if not print_records(about, "chunks", output):
+    if not print_record(about, output, "chunks"):
         for entry in entries:
             _print_chunk(entry, about["path"])
 

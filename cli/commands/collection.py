@@ -10,7 +10,7 @@ import click
 from ragembed.cli import HelpfulGroup
 from ragembed.cli.commands.refit import print_fit, refit_options
 from ragembed.cli.options import LocalPath, WritingCommand, format_option, named_stores
-from ragembed.cli.output import counted, print_records, say, shown_path, warnings_as_notes
+from ragembed.cli.output import counted, print_record, say, shown_path, warnings_as_notes
 from ragembed.cli.project import collections_files
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
@@ -90,7 +90,7 @@ def list_collections(output: str) -> None:
         collections.append(
             {"name": collection.name, "default": default, "stores": stores, "query": dict(collection.query)}
         )
-    if print_records({"path": str(registry.path), "collections": collections}, "collections", output):
+    if print_record({"path": str(registry.path), "collections": collections}, output, "collections"):
         return
     for entry in collections:
         say(entry["name"] + (" (default)" if entry["default"] else ""))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, settings, shared
-from ragembed.cli.output import print_record, print_records, say, shown_path
+from ragembed.cli.output import print_record, say, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import indexing_options
 from ragembed.documents.discovery import FileCandidate, discover, why
@@ -83,7 +83,7 @@ def command(
         for file in discover(roots, options, pruned=skipped)
         if (file.skipped is not None) == skipped
     ]
-    if not print_records({"files": entries}, "files", output):
+    if not print_record({"files": entries}, output, "files"):
         for entry in entries:
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
 
@@ -103,7 +103,7 @@ def _print_summary(candidates: Iterable[FileCandidate], wordless: Mapping[str, f
         for kind, outcome, reason in [key]
     ]
     named = [{"path": name, "share": round(share, 3)} for name, share in wordless.items()]
-    if print_records({"summary": rows, **({"without_words": named} if named else {})}, "summary", output):
+    if print_record({"summary": rows, **({"without_words": named} if named else {})}, output, "summary"):
         return
     cells = [("format", "files", "size", "outcome", "reason")]
     cells += [(key[0], f"{counts[key]:,}", readable_bytes(sizes[key]), *key[1:]) for key in keys]

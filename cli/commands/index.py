@@ -36,7 +36,7 @@ from ragembed.config.fields import setting
 from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
-from ragembed.indexes import IndexingOptions
+from ragembed.indexes import IndexingOptions, Store
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files, skip_counts
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store, root_of
@@ -209,7 +209,7 @@ def command(
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
-        click.echo(f"interrupted: {_kept(progress, where, has_workers=pool is not None)}", err=True)
+        click.echo(f"interrupted: {_kept(where, has_workers=pool is not None)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not options.quiet:
         # Names of files are relative to the folder that holds a store.
@@ -302,17 +302,15 @@ def _worker_pool(options: _IndexRunOptions) -> WorkerPool | None:
     return ProcessWorkers(options.workers)
 
 
-def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
-    """Return where an interrupted run was, what it has kept, and what to do."""
+def _kept(store: Path, *, has_workers: bool) -> str:
+    """Return what an interrupted run has kept, and what to do."""
     if has_workers:
-        saved = "finished tasks are kept"
-    elif is_store(store):
-        saved = "finished chunks are kept"
-    else:
+        return "finished tasks are kept; run the same command to continue"
+    if not is_store(store):
         return "nothing was saved"
-    if progress.phase == "embedding" and progress.total:
-        saved = f"{progress.done:,} of {counted(progress.total, 'chunk')} were embedded, {saved}"
-    return f"{saved}; run the same command to continue"
+    with Store.open(store) as opened:
+        kept = f"{counted(len(opened), 'chunk')}, and vectors for {int(100 * opened.vector_share)} % of them"
+    return f"{kept}, are kept; run the same command to continue"
 
 
 def _print_skipped(report: IndexingReport, store: Path, *, verbose: bool) -> None:

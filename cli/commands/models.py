@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option
-from ragembed.cli.output import print_records, say, shown_path
+from ragembed.cli.output import print_record, say, shown_path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation.table import aligned
 from ragembed.inventory import RECOMMENDED, LocalModel, describe_model, local_models
@@ -46,7 +46,7 @@ def command(names: tuple[str, ...], output: str) -> None:
     }
     if not names:
         value["recommended"] = [{**asdict(model), "on_this_machine": model.name in local} for model in RECOMMENDED]
-    if print_records(value, "models", output):
+    if print_record(value, output, "models"):
         return
     lines = _details(models) if names else [*_listing(models), "", *_recommendations(local)]
     for line in lines:

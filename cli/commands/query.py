@@ -22,7 +22,7 @@ from ragembed.cli.options import (
     with_number,
     words_of,
 )
-from ragembed.cli.output import for_terminal, link, print_records, say, say_weak
+from ragembed.cli.output import for_terminal, link, print_record, say, say_weak
 from ragembed.cli.project import apply_collection, confirm_models
 from ragembed.cli.searched import ask, namer, open_searched, searched_options
 from ragembed.config.fields import setting
@@ -187,7 +187,7 @@ def command(
     about = {"query": text, "mode": mode, **notes}
     if paths_only:
         _print_files(about, results, states, output)
-    elif not print_records({**about, "results": results}, "results", output):
+    elif not print_record({**about, "results": results}, output, "results"):
         coloured = for_terminal()
         for result, state, explanation in zip_longest(results, states, explanations):
             _print_hit(result, words, coloured, state, explanation, name_file, verbose)
@@ -203,7 +203,7 @@ def _print_files(
     if count := sum(result["path"] is None for result in results):
         say(f"note: {counted(count, 'result')} from no file", err=True)
     paths = {result["path"]: state for result, state in zip(results, states, strict=True) if result["path"]}
-    if not print_records({**about, "files": [{"path": path} for path in paths]}, "files", output):
+    if not print_record({**about, "files": [{"path": path} for path in paths]}, output, "files"):
         for path, state in paths.items():
             say(path)
             if state is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_records, say, say_incomplete, shown_path
+from ragembed.cli.output import counted, print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import (
     NEVER_SET,
     choose_store_with_origin,
@@ -48,7 +48,7 @@ def print_settings(context: click.Context, store: Path | None, output: str, *, o
     current = project()
     files = {"project": None if current is None else str(current.path), "collections": str(registry_file())}
     rows = [row for row in _settings(context, store) if row[0]["origin"] != _DEFAULT or not only_set]
-    if print_records({"files": files, "settings": [record for record, _ in rows]}, "settings", output):
+    if print_record({"files": files, "settings": [record for record, _ in rows]}, output, "settings"):
         return
     for name, file in files.items():
         say(f"{name:<12} {file or 'none'}")

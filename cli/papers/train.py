@@ -12,7 +12,7 @@ import click
 
 from ragembed.cli import HelpfulGroup
 from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option, setting_option, shared, takes, with_options
-from ragembed.cli.output import print_record, print_records, say
+from ragembed.cli.output import print_record, say
 from ragembed.config.fields import setting
 from ragembed.papers.training.settings import (
     MAX_STEPS,
@@ -407,7 +407,7 @@ def reverse_dictionary(
     reverse = ReverseDictionary(model, device)
     if text is not None:
         entries = [{"entry": hit.entry, "probability": hit.probability} for hit in reverse.look_up(text, k)]
-        if not print_records({"entries": entries}, "entries", output):
+        if not print_record({"entries": entries}, output, "entries"):
             for entry in entries:
                 say(f"{entry['probability']:.4f}  {entry['entry']}")
     elif evaluate is not None:

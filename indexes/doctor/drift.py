@@ -219,7 +219,7 @@ class _DriftMeasurement:
         step = -(-self._vectors // TEXTS)
         texts: list[str] = []
         for (_, connection), rows in zip(self._stores, self._rows, strict=True):
-            texts += catalog.texts_of_rows(connection, rows[::step].tolist())
+            texts += catalog.texts_of_rows(connection, rows[::step].tolist()).values()
         ids = list(tokenizer.ids(texts))
         counter = TokenCounter(tokenizer.vocabulary_size, special)
         counter.add(TokenIds.of(ids))

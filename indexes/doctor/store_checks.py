@@ -9,7 +9,7 @@ from ragembed.extras import is_installed
 from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.doctor.findings import Commands, Examination, Finding, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
-from ragembed.indexes.faiss_index.records import AUTO, FLAT, has_faiss
+from ragembed.indexes.faiss_index.records import AUTO, FLAT, faiss
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import MANY_TEXTS
 from ragembed.indexes.integrity import Part, Problem
@@ -214,7 +214,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
     connection, wanted = exam.connection, catalog.index_config(exam.connection)
     rows = catalog.count(connection, "vectors") - catalog.count(connection, "tombstones")
     others = {record.files.kind for record in catalog.segments(connection)} - {FLAT}
-    if others and not has_faiss():
+    if others and not faiss.is_installed():
         yield _without_faiss(exam, rows, "dense search of the index fails", problem=True)
         return
     evaluation = catalog.index_check(connection)
@@ -235,7 +235,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
             share=0.0 if recall is None else 1.0 - recall.mean,
             examples=(message.partition(";")[0],),
         )
-    if wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss():
+    if wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not faiss.is_installed():
         yield _without_faiss(exam, rows, "each search reads every vector", problem=False)
 
 

@@ -32,7 +32,6 @@ from ragembed.indexes.faiss_index.records import (
     Recall,
     codes_for,
     faiss,
-    has_faiss,
     lists_for,
     parse_spec,
     short,
@@ -332,7 +331,7 @@ def pick(
     """
     shape = len(given.rows), given.vectors.dim
     options: list[Option] = []
-    if wanted.kind == AUTO and has_faiss():
+    if wanted.kind == AUTO and faiss.is_installed():
         options = choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
     # A kind that is tried among others need not be tuned far beyond the limit; a kind that was requested must be.
     limit_ms = LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
@@ -482,7 +481,7 @@ def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str |
 def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, shape: tuple[int, int]) -> str:
     rows, dim = shape
     hint = ""
-    if not has_faiss():
+    if not faiss.is_installed():
         hint = f"; {EXACT_WITHOUT_FAISS}{install_command('cpu')}"
     elif wanted.kind == AUTO and rows < LEAST_APPROXIMATE:
         hint = (

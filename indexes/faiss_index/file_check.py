@@ -76,11 +76,7 @@ class _IndexParts:
 
     def whole(self, rows: int, dim: int, *, transformed: bool) -> tuple[Family, Codes]:
         """Read the whole file; return how the index is searched, and how it keeps vectors."""
-        kind = self._indexed(rows, dim, transformed=transformed)
-        _require(self._at == len(self._data), f"it has {len(self._data) - self._at:,} bytes after its end")
-        return kind
-
-    def _indexed(self, rows: int, dim: int, *, transformed: bool) -> tuple[Family, Codes]:
+        family: Family = "lists"
         kind = self._header(rows, dim)
         has_ids = kind == _IDS
         if has_ids:
@@ -90,13 +86,15 @@ class _IndexParts:
             dim = self._transforms(dim)
             kind = self._header(rows, dim)
         if has_ids:
-            family: Family = "graph" if kind in _GRAPHS else "exhaustive"
+            family = "graph" if kind in _GRAPHS else "exhaustive"
             codes = self._graph(kind, rows, dim) if kind in _GRAPHS else self._exhaustive(kind, rows, dim)
             ids = self._vector("<i8", rows)
             _require(not rows or (int(ids[0]) >= 0 and (ids[1:] > ids[:-1]).all()), "its ids do not ascend")
-            return family, codes
-        _require(kind in _LISTS, f"its type is {kind!r}")
-        return "lists", self._lists(kind, rows, dim)
+        else:
+            _require(kind in _LISTS, f"its type is {kind!r}")
+            codes = self._lists(kind, rows, dim)
+        _require(self._at == len(self._data), f"it has {len(self._data) - self._at:,} bytes after its end")
+        return family, codes
 
     def _numbers(self, layout: str) -> tuple[Any, ...]:
         numbers = struct.Struct(f"<{layout}")

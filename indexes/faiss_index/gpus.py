@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragembed.errors import ConfigError, GpuError
-from ragembed.indexes.faiss_index.records import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats
@@ -31,7 +31,7 @@ _RESOURCES: defaultdict[int, Any] = defaultdict(lambda: faiss.StandardGpuResourc
 
 def visible_gpus() -> int:
     """Return the number of GPUs that FAISS can use; 0 with its CPU build."""
-    return int(faiss.get_num_gpus()) if has_faiss() else 0
+    return int(faiss.get_num_gpus()) if faiss.is_installed() else 0
 
 
 def choose_gpus(device: str) -> tuple[int, ...]:

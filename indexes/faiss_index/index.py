@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, check_index_file
 from ragembed.indexes.faiss_index.gpus import MOST_SELECTED, GpuIndex, to_gpus
-from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, faiss, has_faiss, require_library
+from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, faiss, require_library
 from ragembed.indexes.faiss_index.vectors import (
     PartSearch,
     Vectors,
@@ -61,7 +61,7 @@ def open_index(
     file: Path, spec: IndexSpec, rows: int, dim: int, threads: int | None = None, gpus: Sequence[int] = ()
 ) -> StoredIndex:
     """Return the index in ``file``, searched by FAISS, or by NumPy if FAISS is not installed and the index is flat."""
-    if has_faiss():
+    if faiss.is_installed():
         return SegmentIndex(file, spec, rows, dim, threads, gpus)
     require_library(spec.name)
     check_index_file(file, spec, rows, dim)
@@ -558,7 +558,7 @@ class RefinedIndex:
 
 def most_threads() -> int:
     """Return the default number of search threads: FAISS's default, or one per processor without FAISS."""
-    return int(faiss.omp_get_max_threads()) if has_faiss() else os.cpu_count() or 1
+    return int(faiss.omp_get_max_threads()) if faiss.is_installed() else os.cpu_count() or 1
 
 
 def _selected(allowed: Bools, rows: Rows) -> Bools:

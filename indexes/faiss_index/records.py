@@ -183,15 +183,10 @@ class LazyFaiss:
 faiss: Any = LazyFaiss()
 
 
-def has_faiss() -> bool:
-    """Return whether FAISS is installed."""
-    return bool(faiss.is_installed())
-
-
 def require_library(*kinds: str) -> None:
     """Raise :class:`MissingExtraError` if one of the ``kinds`` of index needs FAISS and FAISS is not installed."""
     for kind in kinds:
-        if kind not in (AUTO, FLAT) and not has_faiss():
+        if kind not in (AUTO, FLAT) and not faiss.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}") from faiss.error
 
 

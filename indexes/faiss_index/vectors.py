@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.indexes.faiss_index.records import faiss, has_faiss
+from ragembed.indexes.faiss_index.records import faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats, Integers
 
@@ -78,7 +78,7 @@ def inner_products(queries: Floats, vectors: Floats) -> Floats:
 
     Unlike in NumPy's matrix product, a vector's product does not depend on its position, to the last bit.
     """
-    if not has_faiss():
+    if not faiss.is_installed():
         return dot_products(queries, vectors)
     products = np.empty((len(queries), len(vectors)), dtype=np.float32)
     if not products.size:
@@ -101,7 +101,7 @@ def dot_products(queries: Floats, vectors: Floats) -> Floats:
 
 def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
     """Return the ``k`` largest inner products of each query, shape ``(n, min(k, m))``, best first."""
-    if has_faiss():
+    if faiss.is_installed():
         scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
         return scores
     return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]

@@ -6,13 +6,10 @@ converts nodes to SQL. The documentation page "Filters" explains their meaning.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import globs, nodes
 from ragembed.indexes.filters.globs import MOST_SECONDS, limited_time
 from ragembed.indexes.filters.nodes import (
     TEXT,
@@ -31,7 +28,7 @@ from ragembed.indexes.filters.nodes import (
     Regex,
     shown,
 )
-from ragembed.indexes.filters.sql import to_sql
+from ragembed.indexes.filters.sql import register, to_sql
 from ragembed.indexes.filters.where import parse_filter_dict, parse_where
 
 __all__ = [
@@ -60,12 +57,6 @@ __all__ = [
 
 Where: TypeAlias = "str | Mapping[str, Any] | Filter"
 """A filter in one of its forms: a condition such as ``ext = 'md'``, a LangChain dictionary, or nodes."""
-
-
-def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
-    """Register the SQL functions of filters on a connection; ``root`` is the folder that names of files refer to."""
-    globs.register(connection, root)
-    nodes.register(connection)
 
 
 def parse(where: Where) -> Filter:

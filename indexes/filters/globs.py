@@ -18,7 +18,7 @@ import posixpath
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -135,25 +135,6 @@ def _relative(path: str, root: Path) -> str:
         return Path(os.path.relpath(path, root)).as_posix()
     except ValueError:  # on another drive
         return Path(path).as_posix()
-
-
-def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
-    """Register the SQL functions for paths and globs; names of files are relative to ``root``."""
-    functions: Mapping[str, Callable[[str, str], bool]] = {
-        "ragembed_glob": glob_matches,
-        "ragembed_path_glob": path_glob_matches,
-        "ragembed_regex": regex_matches,
-        "ragembed_file_glob": lambda name, pattern: file_glob_matches(name, pattern, root),
-        "ragembed_file_at": lambda name, place: file_is_at(name, place, root),
-    }
-    for name, function in functions.items():
-        connection.create_function(name, 2, _on_bytes(function), deterministic=True)
-    connection.create_function("ragembed_path", 1, lambda path: path_in_store(path, root), deterministic=True)
-
-
-def _on_bytes(matches: Callable[[str, str], bool]) -> Callable[[bytes | None, str], bool]:
-    """Wrap ``matches`` to take bytes: SQLite's JSON can produce lone surrogates, which Python cannot decode as text."""
-    return lambda data, pattern: data is not None and matches(data.decode("utf-8", "replace"), pattern)
 
 
 @lru_cache(maxsize=256)

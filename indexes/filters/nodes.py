@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from datetime import date, datetime, timedelta, timezone
@@ -106,14 +105,9 @@ def _parsed(text: str) -> _Moment | None:
     return _Moment(seconds, fraction, -shift if sign == "-" else shift)
 
 
-def register(connection: sqlite3.Connection) -> None:
-    """Register the SQL function that returns :func:`moment_key` of a text, given as bytes."""
-    connection.create_function("ragembed_moment", 1, _key_of_bytes, deterministic=True)
-
-
 @lru_cache(maxsize=4096)
-def _key_of_bytes(data: bytes) -> str | None:
-    # SQLite's JSON can produce lone surrogates, which Python cannot decode as text.
+def key_of_bytes(data: bytes) -> str | None:
+    """Return :func:`moment_key` of a text from SQLite, whose JSON can have lone surrogates."""
     return moment_key(data.decode("utf-8", "replace"))
 
 

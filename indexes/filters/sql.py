@@ -9,10 +9,20 @@ import dataclasses
 import heapq
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.filters.globs import (
+    file_glob_matches,
+    file_is_at,
+    glob_matches,
+    path_glob_matches,
+    path_in_store,
+    regex_matches,
+)
 from ragembed.indexes.filters.nodes import (
     FILE_PROPERTIES,
     PATHS,
@@ -32,6 +42,7 @@ from ragembed.indexes.filters.nodes import (
     Regex,
     Scalar,
     days_around,
+    key_of_bytes,
     moment_key,
     nanoseconds,
 )
@@ -57,6 +68,26 @@ _DEEPEST = 100
 _MOST_OPEN = 30  # SQLite's parser allows 100 open symbols; a condition and the surrounding query need most of them
 _JOINED_AT_ONCE = 16
 _LARGEST_INTEGER = 2**63 - 1
+
+
+def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
+    """Register the SQL functions of filters on a connection; names of files are relative to ``root``."""
+    functions: Mapping[str, Callable[[str, str], bool]] = {
+        "ragembed_glob": glob_matches,
+        "ragembed_path_glob": path_glob_matches,
+        "ragembed_regex": regex_matches,
+        "ragembed_file_glob": lambda name, pattern: file_glob_matches(name, pattern, root),
+        "ragembed_file_at": lambda name, place: file_is_at(name, place, root),
+    }
+    for name, function in functions.items():
+        connection.create_function(name, 2, _on_bytes(function), deterministic=True)
+    connection.create_function("ragembed_path", 1, lambda path: path_in_store(path, root), deterministic=True)
+    connection.create_function("ragembed_moment", 1, key_of_bytes, deterministic=True)
+
+
+def _on_bytes(matches: Callable[[str, str], bool]) -> Callable[[bytes | None, str], bool]:
+    """Wrap ``matches`` to take bytes: SQLite's JSON can produce lone surrogates, which Python cannot decode as text."""
+    return lambda data, pattern: data is not None and matches(data.decode("utf-8", "replace"), pattern)
 
 
 class _Sql(NamedTuple):

@@ -7,12 +7,14 @@ Relevance is fitted without judgements, on two groups of queries:
   share the subject and some words.
 
 A logistic regression finds the weights of cosine and matched share. A second one, of the sum alone, finds its scale
-(Platt 1999); there, the second group counts as 80 % answered. If it does not tell the groups apart, there is no fit.
+(Platt 1999); there, the second group counts as 80 % answered. Each file counts the same: the rows of a table resemble
+one another more than a question resembles its answer. If the sum does not tell the groups apart, there is no fit.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -117,12 +119,21 @@ def unread_warning(language: str, model: str) -> str:
 
 
 class _Signals(NamedTuple):
-    """Cosine and matched share of the best hit of each query: by fused score, by cosine, and by BM25; shapes (n,)."""
+    """Cosine and matched share of the best hit of each query: by fused score, by cosine, and by BM25; shapes (n,).
 
+    ``weights`` are those of the queries, and add up to 1.
+    """
+
+    weights: Doubles
     cosines: Doubles
     matched: Doubles
     best_cosines: Doubles
     best_matched: Doubles
+
+    def columns(self, *names: str) -> Doubles:
+        """Return cosines and matched shares, shape ``(n, 2)``; a name that is left out stands for zeros."""
+        columns = [getattr(self, name) if name else np.zeros(len(self.weights)) for name in names]
+        return np.stack(columns, 1)
 
 
 def _fitted(
@@ -138,25 +149,24 @@ def _fitted(
         [hit for hit in hits if hit.chunk.embedded_text != text and not _contains(hit, span)]
         for span, (_, text), hits in zip(spans, drawn, answers, strict=False)
     ]
-    groups = foreign, own = _signals(snapshot, everyday, answers[len(spans) :]), _signals(snapshot, spans, others)
-    if not len(own.cosines) or not len(foreign.cosines):
+    sources = [_source(hits, text) for hits, (_, text) in zip(answers, drawn, strict=False)]
+    of_file = Counter(sources)
+    weights = [1.0 if source is None else 1.0 / of_file[source] for source in sources]
+    foreign = _signals(snapshot, everyday, answers[len(spans) :], [1.0] * len(everyday))
+    own = _signals(snapshot, spans, others, weights)
+    if not len(own.weights) or not len(foreign.weights):
         return None
-    nothing = [np.zeros(len(group.cosines)) for group in groups]
-    values = [np.stack([group.cosines, group.matched], 1) for group in groups]
-    hybrid = _function(values)
-    of_foreign, of_own = (value @ np.array([hybrid.cosine, hybrid.matched]) for value in values)
-    if float(np.mean(of_own[:, None] > of_foreign[None, :])) < _LEAST_AUC:
+    hybrid = _function(foreign, own, ("cosines", "matched"))
+    of_foreign, of_own = (hybrid.cosine * group.cosines + hybrid.matched * group.matched for group in (foreign, own))
+    if float(own.weights @ (of_own[:, None] > of_foreign[None, :]) @ foreign.weights) < _LEAST_AUC:
         return None
-    dense = _function([np.stack([group.best_cosines, zero], 1) for group, zero in zip(groups, nothing, strict=True)])
     return RelevanceModel(
         embedder.fingerprint,
         catalog.count(snapshot.connection, "chunks"),
-        len(own.cosines),
+        len(own.weights),
         hybrid=hybrid,
-        dense=None if embedder.is_remote else dense,
-        lexical=_function(
-            [np.stack([zero, group.best_matched], 1) for group, zero in zip(groups, nothing, strict=True)]
-        ),
+        dense=None if embedder.is_remote else _function(foreign, own, ("best_cosines", "")),
+        lexical=_function(foreign, own, ("", "best_matched")),
     )
 
 
@@ -182,47 +192,56 @@ def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mod
         return list(chain.from_iterable(threads.map(answered, range(0, len(queries), _QUERIES_AT_ONCE))))
 
 
+def _source(hits: Sequence[Hit], text: str) -> str | None:
+    """Return the file of a text among the hits of its sentence, or None if it has none or is not among them."""
+    return next((hit.source for hit in hits if hit.chunk.embedded_text == text), None)
+
+
 def _contains(hit: Hit, span: str) -> bool:
     """Return whether a chunk repeats a span, as overlapping chunks and copies do."""
     return span in " ".join(hit.chunk.embedded_text.split())
 
 
-def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
+def _signals(
+    snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]], weights: Sequence[float]
+) -> _Signals:
     """Return the signals of the queries that have hits."""
     rows = []
-    for query, hits in zip(queries, answers, strict=True):
+    for query, hits, weight in zip(queries, answers, weights, strict=True):
         if not hits:
             continue
         expression = query_expression(snapshot, query)
         highest = None if expression is None else snapshot.highest_score(expression)
         matched = [matched_share(hit.lexical, highest) or 0.0 for hit in hits]
         cosines = [hit.dense or 0.0 for hit in hits]
-        rows.append((cosines[0], matched[0], max(cosines), max(matched)))
-    return _Signals(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
+        rows.append((weight, cosines[0], matched[0], max(cosines), max(matched)))
+    values = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    return _Signals(values[0] / (values[0].sum() or 1.0), *values[1:])
 
 
-def _function(groups: Sequence[Doubles]) -> Logistic:
-    """Return the relevance function for cosine and matched share, shape ``(n, 2)``, of both groups of queries."""
-    foreign, own = groups
-    weights = _regression([foreign, own], [0.0, 1.0], _RIDGE)[1:]
+def _function(foreign: _Signals, own: _Signals, names: tuple[str, str]) -> Logistic:
+    """Return the relevance function for cosine and matched share, the signals with these ``names``, of both groups."""
+    groups = [group.columns(*names) for group in (foreign, own)]
+    shares = np.concatenate([foreign.weights, own.weights]) * _SPANS
+    weights = _regression(groups, [0.0, 1.0], shares, _RIDGE)[1:]
     if (weights < 0).any():  # More of either never makes a text less relevant.
         positive = weights > 0
-        weights = np.where(positive, _regression([foreign * positive, own * positive], [0.0, 1.0], _RIDGE)[1:], 0.0)
+        of_positive = _regression([group * positive for group in groups], [0.0, 1.0], shares, _RIDGE)
+        weights = np.where(positive, of_positive[1:], 0.0)
     weights = np.maximum(weights, 0.0)
-    origin, scale = _regression([group @ weights[:, None] for group in groups], [0.0, _ANSWERED], _SCALE_RIDGE)
+    sums = [group @ weights[:, None] for group in groups]
+    origin, scale = _regression(sums, [0.0, _ANSWERED], shares, _SCALE_RIDGE)
     cosine, matched = max(float(scale), 0.0) * weights
     return Logistic(float(origin), float(cosine), float(matched))
 
 
-def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: float) -> Doubles:
-    """Return intercept and coefficients of a logistic regression in which each group has the same weight.
+def _regression(groups: Sequence[Doubles], answers: Sequence[float], shares: Doubles, ridge: float) -> Doubles:
+    """Return intercept and coefficients of a logistic regression in which each query counts as ``shares`` says.
 
     The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get.
     """
-    nonempty = [(group, answer) for group, answer in zip(groups, answers, strict=True) if len(group)]
-    values = np.concatenate([group for group, _ in nonempty])
-    wanted = np.concatenate([np.full(len(group), answer) for group, answer in nonempty])
-    share = np.concatenate([np.full(len(group), _SPANS / len(group)) for group, _ in nonempty])
+    values = np.concatenate(groups)
+    wanted = np.repeat(answers, [len(group) for group in groups])
     mean, spread = values.mean(axis=0), values.std(axis=0)
     scaled = (values - mean) / np.where(spread > 0, spread, 1.0)
     design = np.column_stack([np.ones(len(values)), scaled])
@@ -230,8 +249,8 @@ def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: floa
     solution = np.zeros(design.shape[1])
     for _ in range(_STEPS):
         odds = 1.0 / (1.0 + np.exp(-np.clip(design @ solution, -30.0, 30.0)))
-        gradient = design.T @ (share * (odds - wanted)) + penalty @ solution
-        curvature = (design * (share * odds * (1.0 - odds))[:, None]).T @ design + penalty
+        gradient = design.T @ (shares * (odds - wanted)) + penalty @ solution
+        curvature = (design * (shares * odds * (1.0 - odds))[:, None]).T @ design + penalty
         solution = solution - np.linalg.solve(curvature, gradient)
     coefficients = solution[1:] / np.where(spread > 0, spread, 1.0)
     return np.concatenate([[solution[0] - coefficients @ mean], coefficients])

@@ -17,7 +17,8 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from ragembed.corpus import blocks, grouped
+from ragembed.corpus import blocks
+from ragembed.documents.cutting import grouped
 from ragembed.documents.model import Chunk
 from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.embedder import Embedder
@@ -99,10 +100,11 @@ def _noun(name: str) -> str:
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
 
-PART = 1 << 17
-"""Number of characters of texts that a model on the CPU encodes at once, about a second of work for a small model.
+PART, _SMALL_PART = 1 << 17, 1 << 15
+"""Numbers of characters of texts that a model on the CPU encodes at once, in batches, and one text after the other.
 
-Smaller parts waste time on batches that are not full. GPUs and other extractors encode a whole batch quickly.
+An interruption loses the vectors of the part. In smaller ones, batches are not full. GPUs and other extractors encode
+all texts quickly.
 """
 
 _SERVED_PART = 64
@@ -188,7 +190,8 @@ class RunEncoder:
         if without_torch is not None:
             yield without_torch
             return
-        parts: Iterable[Sequence[str]] = grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]
+        size = _SMALL_PART if embedder.encodes_one_by_one else PART
+        parts: Iterable[Sequence[str]] = grouped(texts, len, size) if set(devices) == {"cpu"} else [texts]
         for some in parts:
             yield embedder.raw_documents(some, progress)
             give_back()
@@ -396,14 +399,14 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: boo
     choice, check = store.index_choice(), store.index_check()
     picked_now = choice != before[0] and check != before[1]  # an index that no longer fits is kept, not measured
     picked = (choice, check) if picked_now else (None, None)
-    return IndexingReport(scan, len(store), encoded, run.seconds(), devices, *picked)
+    return IndexingReport(scan, len(store), encoded, time.monotonic() - run.started, devices, *picked)
 
 
 class IndexRun:
     """A request, and the steps before a store is written; ``opened`` is a store whose last request completes it."""
 
     def __init__(self, request: IndexingRequest, opened: Store | None, progress: Progress) -> None:
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self.request = request
         self.progress = progress
         stored = stored_request(opened)
@@ -415,10 +418,6 @@ class IndexRun:
         if not self.paths:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
 
-    def seconds(self) -> float:
-        """Return the duration of the run so far."""
-        return time.monotonic() - self._started
-
     def embedder(self, store: Store | None) -> Embedder:
         """Return the embedder of the store, which must have the requested settings; without a store, a new one."""
         config, path = self.request.embedder, self.request.store
@@ -429,8 +428,9 @@ class IndexRun:
         embedder = store.own_embedder("index files into", remedy)
         if config is not None:
             require_same(embedder, Embedder(config), store.wanted_config(), path)
-        if self.request.language not in (None, store.language):
-            raise IncompatibleStoreError(mismatch(path, "language", store.language, self.request.language))
+        language = self.request.language
+        if language is not None and language != store.language:
+            raise IncompatibleStoreError(mismatch(path, "language", store.language, language))
         return embedder
 
     def scan(self, embedder: Embedder, stored_files: Mapping[str, SourceRecord], spool: Spool) -> Scan:
@@ -475,4 +475,6 @@ class IndexRun:
             from ragembed.models import served
 
             requests = served.requests(tokens)
-        return IndexingReport(scan, spool.chunks, 0, self.seconds(), tokens=sum(tokens), requests=requests)
+        return IndexingReport(
+            scan, spool.chunks, 0, time.monotonic() - self.started, tokens=sum(tokens), requests=requests
+        )

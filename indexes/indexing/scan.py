@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from ragembed.documents import chunking
 from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
-from ragembed.documents.cutting import batches
+from ragembed.documents.cutting import grouped
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import Chunk, ParsedDocument
 from ragembed.documents.normalisation import normalised_file
@@ -133,7 +134,7 @@ def check_scan(scan: Scan, request: IndexingRequest, include: Sequence[str]) -> 
             f"no file matches --include {' '.join(include)}: this would remove {len(scan.removed):,} files from "
             "the store; expected a pattern that matches files, such as '*.md' (to remove files, run 'ragembed delete')"
         )
-    if request.allow_empty:
+    if request.allow_empty or not scan.removed:
         return
     for root, missing in scan.emptied(request.store).items():
         place = file_path(root, request.store)
@@ -166,8 +167,7 @@ def nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
 class ChunkedFiles(ABC):
     """Chunked files to write into a store, in the order of the scan, with the number of their ``chunks``."""
 
-    def __init__(self) -> None:
-        self.chunks = 0
+    chunks: int = 0
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -178,17 +178,12 @@ class Spool(ChunkedFiles):
     """Chunked files in a temporary file, or in ``file``, which is kept: memory use does not grow with the corpus."""
 
     def __init__(self, file: Path | None = None) -> None:
-        super().__init__()
         opened = tempfile.TemporaryFile("w+b") if file is None else file.open("w+b")  # noqa: SIM115  closed by __exit__
         # ASCII: JSON escapes keep lone surrogates in a text, which UTF-8 cannot encode.
         self._file = TextIOWrapper(opened, encoding="ascii", newline="\n")
 
-    def append(self, source: SourceRecord, chunks: Sequence[Chunk]) -> None:
-        """Append a file and its chunks."""
-        self.append_line(spool_line(source, chunks), len(chunks))
-
-    def append_line(self, line: str, chunks: int) -> None:
-        """Append a file whose chunks are serialised in ``line``."""
+    def append(self, line: str, chunks: int) -> None:
+        """Append a file whose chunks :func:`spool_line` has serialised."""
         self._file.write(line)
         self.chunks += chunks
 
@@ -242,13 +237,7 @@ class Scanner:
         limits = options.chunking(text_tokens)
         self._chunker = Chunker(limits, tokenizer.offsets)
         self._reading = reading = options.reading()
-        settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
-        self._pipeline_settings = json.dumps(settings)
-        # The documents of a container depend on the rules for its members and on the readers that are installed.
-        versions = [
-            [reader.name, reader.version, reader.package is None or is_installed(reader.package)] for reader in READERS
-        ]
-        self._container_settings = json.dumps([*settings, options.exclude, options.hidden, options.max_bytes, versions])
+        self._settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
         self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
@@ -258,7 +247,7 @@ class Scanner:
         """
         result = Scan.of(paths, gone, self._store)
         progress.start("reading", "files", None)
-        for group in batches(self.waiting(paths, result, progress), lambda file: file.size, BATCH_CHARACTERS):
+        for group in grouped(self.waiting(paths, result, progress), lambda file: file.size, BATCH_CHARACTERS):
             self.read(group, result, spool)
             progress.advance(len(group))
         self.finish(result)
@@ -312,8 +301,17 @@ class Scanner:
 
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # the scan has already skipped binary files
-        settings = self._container_settings if reader.contains_files else self._pipeline_settings
+        settings = self._container_settings if reader.contains_files else json.dumps(self._settings)
         return hashlib.sha256(f"{settings}:{reader.name}:{reader.version}".encode()).hexdigest()[:16]
+
+    @cached_property
+    def _container_settings(self) -> str:
+        """The settings for a container: its documents depend on the rules for members and on installed readers."""
+        options = self._options
+        versions = [
+            [reader.name, reader.version, reader.package is None or is_installed(reader.package)] for reader in READERS
+        ]
+        return json.dumps([*self._settings, options.exclude, options.hidden, options.max_bytes, versions])
 
     def read(self, candidates: Iterable[FileCandidate], result: Scan, spool: Spool) -> None:
         """Read files, append those that differ from the store to ``spool``, and record all of them in ``result``.
@@ -335,7 +333,7 @@ class Scanner:
                     raise DocumentError("contains no text")
                 entry = spool_line(file.source, normalised_file(chunks)), len(chunks)
             if entry is not None:  # A full disk ends the run.
-                spool.append_line(*entry)
+                spool.append(*entry)
                 result.kept.add(name)
                 (result.added if name not in self._known else result.changed).append(name)
 

@@ -9,16 +9,16 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
-from ragembed.indexes.types import Keys, PerGeneration
+from ragembed.indexes.types import Keys
 from ragembed.progress import check
 from ragembed.types import Bools, Doubles, Integers
 
@@ -27,8 +27,6 @@ _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
 _MOST_KEPT = 1 << 19
 """Number of postings whose scores are kept for later queries, in 8 MiB. Half of the words of a query are in most."""
-_MOST_FREQUENCIES = 100_000
-"""Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
 _VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
 
 TermScores: TypeAlias = "list[tuple[Integers, Doubles]]"
@@ -246,15 +244,6 @@ def _sum_of_varints(data: bytes) -> int:
     return total
 
 
-class TermCounts(NamedTuple):
-    """A ``state`` of one store or of several: language of its terms, and numbers of chunks."""
-
-    state: Hashable
-    language: str
-    chunks: int
-    frequencies: Callable[[Sequence[bytes]], list[int]]
-
-
 def frequencies(
     connection: sqlite3.Connection, postings: Sequence[LiveBlock] | None, terms: Sequence[bytes]
 ) -> list[int]:
@@ -270,27 +259,21 @@ def frequencies(
     return [counts.get(term, 0) for term in terms]
 
 
-class HighestScores:
-    """Computes the highest BM25 that a text could have for a query. Threads may share an instance.
+def counted_terms(language: str, expression: str) -> list[bytes]:
+    """Return the terms of an expression of :func:`fulltext.match_expression` that :func:`highest_score` counts.
 
-    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains. Terms in
-    sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
+    Terms in sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
     """
+    indexed = indexed_terms(language)
+    phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
+    of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+    single = [terms[0] for terms in of_phrases if len(terms) == 1]
+    return single or [term for terms in of_phrases for term in terms]
 
-    def __init__(self) -> None:
-        self._kept: PerGeneration[dict[bytes, int]] = PerGeneration()
 
-    def of(self, counts: TermCounts, expression: str) -> float:
-        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
-        by_term = self._kept.of(counts.state, lambda _: {})
-        indexed = indexed_terms(counts.language)
-        phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
-        of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
-        single = [terms[0] for terms in of_phrases if len(terms) == 1]
-        single = single or [term for terms in of_phrases for term in terms]
-        with self._kept.lock:
-            if len(by_term) > _MOST_FREQUENCIES:
-                by_term.clear()
-            new = list(dict.fromkeys(term for term in single if term not in by_term))
-            by_term.update(zip(new, counts.frequencies(new) if new else [], strict=True))
-            return (K1 + 1.0) * sum(idf(counts.chunks, by_term[term]) for term in single)
+def highest_score(chunks: int, counts: Sequence[int]) -> float:
+    """Return the highest BM25 that a text could have for terms that ``counts`` of the ``chunks`` contain.
+
+    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains.
+    """
+    return (K1 + 1.0) * sum(idf(chunks, count) for count in counts)

@@ -13,8 +13,9 @@ from ragembed.documents.normalisation import line_forms, normalise
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.search import feedback
 from ragembed.indexes.search.fusion import Fusion, LinearScale, read_weight
-from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, shared_words
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors
 from ragembed.indexes.search.pipeline import MODES, Mode, query_expression, run_query
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import RelevanceParts
@@ -572,7 +573,8 @@ def _scores_on_scale(
     if candidates.shared is not None:
         others = candidates.keys[~np.isin(candidates.keys, candidates.like)]
         together = np.concatenate([np.array(candidates.like, dtype=np.int64), others, keys])
-        scores.append(shared_words(snapshot, together, len(candidates.like))[-len(own) :])
+        shared = feedback.likeness(snapshot.words(together.tolist()), len(candidates.like))
+        scores.append(shared[-len(own) :])
         lines.append(fusion.linear_scale(candidates.shared))
     weights = fusion.weights(candidates.lexical, candidates.shared)[: len(scores)]
     would = sum(

@@ -6,8 +6,7 @@ No user feedback is involved. The first hits are assumed to be relevant.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from ragembed.types import Doubles, Floats, Integers
 _K1, _B = 1.2, 0.75
 _NOISE = 1e-6
 _WORD = re.compile(r"\w+")
-_KEPT = 4096
 _CODE_SIGN = re.compile(r"[(\[_.](?<=\w.)(?=[\w)\"'\]])|[=;{}]|->")
 """What source code has often: calls, names of several words or parts, assignments, blocks."""
 _SIGNS_PER_WORD, _BEGINNING = 0.2, 1000
@@ -59,30 +57,6 @@ def is_code(text: str) -> bool:
     """Return whether a text is source code rather than prose, by its first thousand characters."""
     beginning = text[:_BEGINNING]
     return len(_CODE_SIGN.findall(beginning)) > _SIGNS_PER_WORD * len(beginning.split())
-
-
-class KeptWords:
-    """Keeps the words of the chunks of earlier queries of one generation. Threads may share an instance.
-
-    ``code`` has whether a chunk is source code, by key.
-    """
-
-    def __init__(self) -> None:
-        self._words: dict[int, Integers] = {}
-        self.code: dict[int, bool] = {}
-        self._lock = threading.Lock()
-
-    def of(self, keys: Sequence[int], read: Callable[[Sequence[int]], Mapping[int, str]]) -> dict[int, Integers]:
-        """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
-        words = self._words
-        with self._lock:
-            words_by_key = {key: words[key] for key in keys if key in words}
-        new = {key: words_of(text) for key, text in read([key for key in keys if key not in words_by_key]).items()}
-        with self._lock:
-            for key in list(words)[: max(0, len(words) + len(new) - _KEPT)]:
-                del words[key]
-            words.update(new)
-        return words_by_key | new
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:

@@ -201,11 +201,9 @@ class Fusion:
         if self.method == "rrf":
             by_words = np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
             scaled = self._reciprocal(dense), by_words, self._reciprocal(of_shared)
-            weights = self.weights(lexical, shared)
         else:
             scaled = self._scaled(dense), self._scaled(lexical), self._scaled(of_shared)
-            weights = self._weights(scaled[1], None if shared is None else scaled[2])
-        return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
+        return tuple(weight * part for weight, part in zip(self.weights(lexical, shared), scaled, strict=True))
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
         """Return the weights of the scaled dense, lexical and shared scores.
@@ -218,17 +216,13 @@ class Fusion:
         lexical, shared : numpy.ndarray
             As in :meth:`scores`.
         """
-        return self._weights(self._scaled(lexical), None if shared is None else self._scaled(shared))
-
-    def _weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
-        """Return the weights of the scaled scores; ``lexical`` and ``shared`` are scaled, unless ranks are fused."""
         words = 1.0 - self.alpha
         if shared is None:
             return self.alpha, words, 0.0
         if self.method == "rrf":
             spread = 1.0 + self.feedback
         else:
-            line = self.linear_scale(lexical + self.feedback * shared)
+            line = self.linear_scale(self._scaled(lexical) + self.feedback * self._scaled(shared))
             spread = 1.0 if line is None else line.unit
         return self.alpha, words / spread, words * self.feedback / spread
 
@@ -243,7 +237,7 @@ class Fusion:
         if self.method == "rrf" or not len(scores):
             return None
         deviation = float(scores.std())
-        if not _differ(scores, deviation):
+        if not deviation > _NOISE * max(scores.max(), -scores.min()):  # they differ by rounding alone
             return None
         if self.method == "zscore":
             return LinearScale(float(scores.mean()), deviation)
@@ -262,11 +256,6 @@ class Fusion:
 def read_weight(unread: float) -> float:
     """Return the weight of a query's vector if the model cannot read the share ``unread`` of the query, from 1 to 0."""
     return max(0.0, 1.0 - unread / _MOST_UNREAD)
-
-
-def _differ(scores: Doubles, deviation: float) -> bool:
-    """Return whether scores with this standard deviation differ by more than rounding."""
-    return bool(deviation > _NOISE * max(scores.max(), -scores.min()))
 
 
 def stored_fusion(connection: sqlite3.Connection) -> Fusion:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
 from ragembed.errors import DimensionError
 from ragembed.indexes.faiss_index.vectors import among, inner_products, places_in
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search import feedback
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Selected, Snapshot
 from ragembed.indexes.types import Keys
@@ -22,8 +21,6 @@ from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
 from ragembed.types import Bools, Doubles, Floats
 
-_SHOWING_KIND = 10
-"""Number of first candidates that show whether a query is about source code."""
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
 QUERIES_AT_ONCE = 32
@@ -64,27 +61,21 @@ class EncodedAhead:
     """The vectors of queries. Another thread begins to encode a block when the one before it is needed."""
 
     def __init__(self, encode: Callable[[Sequence[str]], Floats], queries: Sequence[str]) -> None:
-        self._encode, self._queries = encode, queries
-        self._blocks: list[Callable[[], Floats]] = []
-        self._begin(1)
+        starts = range(0, len(queries), QUERIES_AT_ONCE)
+        self._jobs = [partial(encode, queries[start : start + QUERIES_AT_ONCE]) for start in starts]
+        self._begun = PROCESSORS.threads.submit(self._jobs[0])
+        self._encoded: list[Floats] = []
 
     def __call__(self, start: int, stop: int) -> Floats:
-        """Return the vectors of the queries from ``start`` up to, not including, ``stop``."""
-        first, last = start // QUERIES_AT_ONCE, (min(stop, len(self._queries)) - 1) // QUERIES_AT_ONCE
-        self._begin(last + 2)
-        encoded = np.concatenate([block() for block in self._blocks[first : last + 1]])
-        return encoded[start - first * QUERIES_AT_ONCE :][: stop - start]
-
-    def _begin(self, blocks: int) -> None:
-        for number in range(len(self._blocks), min(blocks, -(-len(self._queries) // QUERIES_AT_ONCE))):
-            at = number * QUERIES_AT_ONCE
-            job = partial(self._encode, self._queries[at : at + QUERIES_AT_ONCE])
-            self._blocks.append(cache(partial(_result, job, PROCESSORS.threads.submit(job))))
-
-
-def _result(job: Callable[[], Floats], begun: Future[Floats]) -> Floats:
-    """Return the result of a job in another thread; run it if no thread was free."""
-    return job() if begun.cancel() else begun.result()
+        """Return the vectors of the queries from ``start`` up to, not including, ``stop``, in one block."""
+        block = start // QUERIES_AT_ONCE
+        while len(self._encoded) <= block:
+            begun, following = self._begun, len(self._encoded) + 1
+            if following < len(self._jobs):
+                self._begun = PROCESSORS.threads.submit(self._jobs[following])
+            # This thread encodes the block itself if no other was free.
+            self._encoded.append(self._jobs[following - 1]() if begun.cancel() else begun.result())
+        return self._encoded[block][start % QUERIES_AT_ONCE :][: stop - start]
 
 
 class ChunkVectors:
@@ -254,15 +245,6 @@ def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selec
     return nearest
 
 
-def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:
-    """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
-
-    See :func:`ragembed.indexes.search.feedback.likeness`.
-    """
-    words = snapshot.words_by_key(keys.tolist())
-    return feedback.likeness([words[key] for key in keys.tolist()], best)
-
-
 def fused(
     snapshot: Snapshot,
     vectors: Floats,
@@ -287,11 +269,3 @@ def fused(
             dense = with_expected(dense, matches, keys)
         candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
     return candidates
-
-
-def weighted_by_kind(snapshot: Snapshot, pool: Candidates) -> Candidates:
-    """Return candidates fused again with the weights for source code, if most of the first are source code."""
-    fusion = pool.fusion.for_code()
-    if fusion == pool.fusion or not snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
-        return pool
-    return Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, fusion)

@@ -30,13 +30,11 @@ from ragembed.indexes.search.hybrid import (
     LexicalMatches,
     fused,
     nearest_chunks,
-    shared_words,
-    weighted_by_kind,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, add_note, matched_share, note_unknown
 from ragembed.indexes.search.snapshot import Selected, Snapshot
-from ragembed.indexes.types import Hit, Keys, Rows
+from ragembed.indexes.types import Hit, Keys
 from ragembed.postprocess import unit_rows
 from ragembed.progress import check
 from ragembed.types import Doubles, Floats
@@ -48,6 +46,8 @@ DEPTH, DEEPER = 200, 4
 """Number of best chunks of either search that become candidates, and the factor by which each deeper search grows."""
 _DENSE_DEPTH = 50
 """Number of chunks that dense and lexical search find first; it grows by the factor ``DEEPER``."""
+_SHOWING_KIND = 10
+"""Number of first candidates that show whether a query is about source code."""
 FEEDBACK_CHUNKS = 3
 """Number of first hits that feedback assumes to be relevant."""
 COMPARED_BY_WORDS = 100
@@ -135,19 +135,10 @@ def diverse(
 
 
 class _Tier(NamedTuple):
-    """Chunks by score, best first; ``parts`` returns cosine and BM25 of those at some positions."""
+    """Chunks by cosine or BM25, best first."""
 
     keys: Keys
     scores: Doubles
-    parts: Callable[[Rows], Sequence[tuple[float | None, float | None]]]
-
-
-def _only_meaning(cosines: Doubles, at: Rows) -> list[tuple[float | None, float | None]]:
-    return [(cosine, None) for cosine in cosines[at].tolist()]
-
-
-def _only_words(scores: Doubles, at: Rows) -> list[tuple[float | None, float | None]]:
-    return [(None, score) for score in scores[at].tolist()]
 
 
 _Scored: TypeAlias = "tuple[int, float, tuple[float | None, float | None], float | None]"
@@ -218,31 +209,39 @@ class Search:
         """Return the chunks for each query, best first, read as needed."""
         snapshot = self.snapshot
         expressions = [None if self.mode == "dense" else query_expression(snapshot, query) for query in queries]
-        tiers: dict[int, Iterator[_Tier]] = {}
         if vectors is None:
-            tiers = {i: self._lexical_tiers(expression) for i, expression in enumerate(expressions)}
-        else:
-            # Another thread encodes the queries meanwhile.
-            words = {
-                i: LexicalMatches.of(snapshot, expression, DEPTH, self.selection)
-                for i, expression in enumerate(expressions)
-                if expression is not None
-            }
-            for matches in words.values():
-                matches.vectors.of(matches.likely)
-            encoded = vectors()
-            wordless = [i for i in range(len(queries)) if i not in words]
-            if wordless:
-                tiers |= zip(wordless, self._dense_tiers(encoded[wordless]), strict=True)
-            tiers |= self._hybrid_tiers(queries, unit_rows(encoded), words)
-        return [self._hits(tiers[i], query, expressions[i]) for i, query in enumerate(queries)]
+            return [
+                self._hits(self._lexical_tiers(expression), query, expression)
+                for query, expression in zip(queries, expressions, strict=True)
+            ]
+        # Another thread encodes the queries meanwhile.
+        words = {
+            i: LexicalMatches.of(snapshot, expression, DEPTH, self.selection)
+            for i, expression in enumerate(expressions)
+            if expression is not None
+        }
+        for matches in words.values():
+            matches.vectors.of(matches.likely)
+        encoded = vectors()
+        wordless = [i for i in range(len(queries)) if i not in words]
+        hits = {}
+        if wordless:
+            for i, tiers in zip(wordless, self._dense_tiers(encoded[wordless]), strict=True):
+                hits[i] = self._hits(tiers, queries[i], None)
+        if words:
+            units = unit_rows(encoded)
+            fusions = [self.fusion.for_unread(snapshot.unread_share(queries[i])) for i in words]
+            pools = score_candidates(snapshot, units[list(words)], list(words.values()), self.selection, fusions)
+            for (i, matches), pool in zip(words.items(), pools, strict=True):
+                hits[i] = self._hits(pool, queries[i], expressions[i], units[i], matches)
+        return [hits[i] for i in range(len(queries))]
 
     def _lexical_tiers(self, expression: str | None) -> Iterator[_Tier]:
         if expression is None:
             return
         for depth in _depths(self.snapshot.count()):
             keys, scores = self.snapshot.matches(expression, depth, self.selection)
-            yield _Tier(keys, scores, partial(_only_words, scores))
+            yield _Tier(keys, scores)
             if len(keys) < depth:
                 return
 
@@ -253,40 +252,23 @@ class Search:
             searches = (nearest_chunks(self.snapshot, vector[None, :], depth, self.selection)[0] for depth in deeper)
             for keys, cosines in chain([first], searches):
                 order = np.argsort(-cosines, kind="stable")
-                best = cosines[order]
-                yield _Tier(keys[order], best, partial(_only_meaning, best))
+                yield _Tier(keys[order], cosines[order])
 
         nearest = nearest_chunks(self.snapshot, vectors, start, self.selection)
         return [tiers(*pair) for pair in zip(vectors, nearest, strict=True)]
 
-    def _hybrid_tiers(
-        self, queries: Sequence[str], vectors: Floats, words: Mapping[int, LexicalMatches]
-    ) -> dict[int, Iterator[_Tier]]:
-        """Return tiers by fused score, with the cosine and BM25 of the query as it is, not moved by feedback."""
-
-        def tiers(candidates: Iterator[Candidates], vector: Floats, matches: LexicalMatches) -> Iterator[_Tier]:
-            for tier in candidates:
-                if self.trace is not None:
-                    self.trace.append(tier)
-
-                def parts(at: Rows, keys: Keys = tier.keys) -> list[tuple[float | None, float | None]]:
-                    cosines: Sequence[float | None] = matches.vectors.cosines(vector, keys[at]).tolist()
-                    if self.snapshot.waiting():
-                        missing = matches.vectors.missing(keys[at]).tolist()
-                        cosines = [None if no else cosine for no, cosine in zip(missing, cosines, strict=True)]
-                    return list(zip(cosines, matches.of_chunks(keys[at]).tolist(), strict=True))
-
-                yield _Tier(tier.keys, tier.scores, parts)
-
-        fusions = [self.fusion.for_unread(self.snapshot.unread_share(queries[i])) for i in words]
-        pools = score_candidates(self.snapshot, vectors[list(words)], list(words.values()), self.selection, fusions)
-        return {i: tiers(pool, vectors[i], words[i]) for i, pool in zip(words, pools, strict=True)}
-
-    def _hits(self, tiers: Iterator[_Tier], query: str, expression: str | None) -> Iterator[Hit]:
+    def _hits(
+        self,
+        tiers: Iterator[_Tier] | Iterator[Candidates],
+        query: str,
+        expression: str | None,
+        vector: Floats | None = None,
+        words: LexicalMatches | None = None,
+    ) -> Iterator[Hit]:
         """Yield the chunks of each tier that no tier before has, by score, then by file and key.
 
         A tier that scores them higher than the one before is moved down. The last tier that is read for ``least`` is
-        the first in which no chunk is relevant enough.
+        the first in which no chunk is relevant enough. Hybrid search gives the unit vector and the words of the query.
         """
         model, highest, read = self.model, None, 1.0
         if model is not None:
@@ -294,6 +276,8 @@ class Search:
             read = 1.0 if self.mode == "lexical" else read_weight(self.snapshot.unread_share(query))
         seen, last = np.zeros(0, dtype=np.int64), np.inf
         for tier in tiers:
+            if self.trace is not None and isinstance(tier, Candidates):
+                self.trace.append(tier)
             at = np.flatnonzero(~among(tier.keys, seen))
             if not len(at):
                 continue
@@ -305,10 +289,12 @@ class Search:
                 while stop < len(at) and scores[stop] == scores[stop - 1]:
                     stop += 1
                 chosen = at[start:stop]
-                block = []
-                for key, score, parts in zip(
-                    tier.keys[chosen].tolist(), scores[start:stop].tolist(), tier.parts(chosen), strict=True
-                ):
+                keys, block = tier.keys[chosen], []
+                if vector is not None and words is not None:
+                    values = self._parts(keys, vector, words)
+                else:  # the scores are cosines or BM25
+                    values = [(n, None) if expression is None else (None, n) for n in tier.scores[chosen].tolist()]
+                for key, score, parts in zip(keys.tolist(), scores[start:stop].tolist(), values, strict=True):
                     value = None if model is None else model.of(parts[0], matched_share(parts[1], highest), read)
                     if self.least is None or value is None or value >= self.least:
                         block.append((key, score, parts, value))
@@ -317,6 +303,14 @@ class Search:
                 start, size = stop, min(size, _BLOCK)
             if not any_relevant:
                 return
+
+    def _parts(self, keys: Keys, vector: Floats, words: LexicalMatches) -> list[tuple[float | None, float | None]]:
+        """Return the cosine and BM25 of each of the chunks for a query as it is, not moved by feedback."""
+        cosines: list[float | None] = words.vectors.cosines(vector, keys).tolist()
+        if self.snapshot.waiting():
+            missing = words.vectors.missing(keys).tolist()
+            cosines = [None if no else cosine for no, cosine in zip(missing, cosines, strict=True)]
+        return list(zip(cosines, words.of_chunks(keys).tolist(), strict=True))
 
     def _in_order(self, block: Sequence[_Scored]) -> Iterator[Hit]:
         """Yield hits by score, then by file and key."""
@@ -346,9 +340,11 @@ def score_candidates(
     chunks does not depend on how many of them are read.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in words]
-    pools = [
-        weighted_by_kind(snapshot, pool) for pool in fused(snapshot, vectors, words, DEPTH, selection, fusions, unmoved)
-    ]
+    pools = fused(snapshot, vectors, words, DEPTH, selection, fusions, unmoved)
+    for i, pool in enumerate(pools):
+        if snapshot.are_code(pool.keys[:_SHOWING_KIND].tolist()):
+            code = pool.fusion.for_code()
+            pools[i] = Candidates.fused(pool.vector, pool.towards, pool.keys, pool.dense, pool.lexical, code)
     fed = [i for i, pool in enumerate(pools) if pool.fusion.feedback and pool.fusion.alpha]
     towards, moved = [], []
     for i in fed:
@@ -372,7 +368,7 @@ def _tiers(snapshot: Snapshot, pool: Candidates, words: LexicalMatches, selectio
             stop = int((pool.scores >= pool.scores[COMPARED_BY_WORDS - 1]).sum())
         keys, dense, lexical = pool.keys[:stop], pool.dense[:stop], pool.lexical[:stop]
         like = tuple(keys[:FEEDBACK_CHUNKS].tolist())
-        shared = shared_words(snapshot, keys, len(like))
+        shared = feedback.likeness(snapshot.words(keys.tolist()), len(like))
         yield Candidates.fused(pool.vector, pool.towards, keys, dense, lexical, fusion, shared, like)
     yield pool
     depth, count = DEPTH, snapshot.count()

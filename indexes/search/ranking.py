@@ -66,7 +66,10 @@ class NearDuplicates:
             number = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
         self._seen[text] = len(self._kept) if number is None else number
         if number is None:
-            self._keep(words, shingles)
+            self._same_words.setdefault(words, len(self._kept))
+            self._kept.append(set(shingles))
+            for shingle in self._kept[-1]:
+                self._holders.setdefault(shingle, []).append(len(self._kept) - 1)
         return number
 
     def _shingles(self, words: tuple[str, ...]) -> list[int]:
@@ -77,13 +80,6 @@ class NearDuplicates:
             first << 2 * _BITS | second << _BITS | third
             for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False)
         ]
-
-    def _keep(self, words: tuple[str, ...], shingles: list[int]) -> None:
-        number = len(self._kept)
-        self._same_words.setdefault(words, number)
-        self._kept.append(set(shingles))
-        for shingle in self._kept[-1]:
-            self._holders.setdefault(shingle, []).append(number)
 
     def _likely(self, words: tuple[str, ...], shingles: list[int]) -> list[int]:
         """Return the numbers of the kept texts that may cover ``words``, in ascending order.

@@ -70,21 +70,18 @@ class Searchable(ABC):
         self._held = threading.local()
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """Hold a snapshot during the ``with`` block: within :meth:`read`, that of ``read``, else a new one."""
+    def snapshot(self, views: AbstractContextManager[Sequence[StoreView]] | None = None) -> Iterator[Snapshot]:
+        """Hold a snapshot during the ``with`` block, which all reads of this thread use.
+
+        Within another such block or :meth:`read`, it is the snapshot of that, else one of ``views``, or of all stores.
+        """
         held: Snapshot | None = getattr(self._held, "snapshot", None)
         if held is not None:
             yield held
             return
-        with self.holding(self._views()) as snapshot:
-            yield snapshot
-
-    @contextmanager
-    def holding(self, views: AbstractContextManager[Sequence[StoreView]]) -> Iterator[Snapshot]:
-        """Hold a snapshot of the ``views``, which all reads of this thread use, during the ``with`` block."""
         if len(self._states) > _MOST_KEPT:
             self._states.clear()
-        with views as stores:
+        with views or self._views() as stores:
             self._held.snapshot = snapshot = Snapshot(stores, self._states, self._chosen_fusion)
             try:
                 yield snapshot
@@ -112,10 +109,10 @@ class Searchable(ABC):
             return answer()
         for _ in range(TRIES - 1):
             # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
-            with suppress(FileNotFoundError), self.holding(self._views()):
+            with suppress(FileNotFoundError), self.snapshot():
                 return answer()
         try:
-            with self.holding(self._views()):
+            with self.snapshot():
                 return answer()
         except FileNotFoundError as error:
             raise StoreDamagedError(

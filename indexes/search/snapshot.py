@@ -20,15 +20,16 @@ from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
-from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
+from ragembed.indexes.lexical.bm25 import LexicalMember, Postings, counted_terms, frequencies, highest_score
 from ragembed.indexes.lexical.fulltext import indexed_terms
-from ragembed.indexes.search.feedback import KeptWords, is_code
+from ragembed.indexes.search.feedback import is_code, words_of
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_below
 from ragembed.indexes.storage.reader import Selection, StoreView, rows_of_segment
+from ragembed.indexes.storage.segments import to_vectors
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder, storable_time
 from ragembed.postprocess import unit_rows
 from ragembed.progress import check
@@ -105,8 +106,11 @@ def _content_hash(place: Path, root: Path, size: int, mtime_ns: int) -> str | No
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
-_MOST_KINDS = 100_000
-"""Number of chunks that are remembered as source code or as other text."""
+_MOST_WORDS, _MOST_KINDS, _MOST_TERMS = 4096, 100_000, 100_000
+"""Numbers of chunks whose words and whose kind are kept, and of terms whose frequency is.
+
+So the memory of a server does not grow with its queries.
+"""
 _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
@@ -137,12 +141,15 @@ Selected: TypeAlias = "Selection | MergedSelection | None"
 class SearchState:
     """What is kept between the searches of the same generations of stores. Threads may share it.
 
-    ``merged`` has the postings and the hubness of several stores, once they are needed.
+    ``frequencies`` has the number of chunks that contain a term. ``words`` and ``code`` have by key the words of
+    chunks, and whether they are source code. ``merged`` has the postings and the hubness of several stores, once they
+    are needed.
     """
 
     state: Hashable
-    highest: HighestScores = field(default_factory=HighestScores)
-    words: KeptWords = field(default_factory=KeptWords)
+    frequencies: dict[bytes, int] = field(default_factory=dict)
+    words: dict[int, Integers] = field(default_factory=dict)
+    code: dict[int, bool] = field(default_factory=dict)
     merged: dict[str, Any] = field(default_factory=dict)
 
 
@@ -162,6 +169,7 @@ class Snapshot:
         self, stores: Sequence[StoreView], states: SearchStates | None = None, chosen_fusion: Fusion | None = None
     ) -> None:
         self.stores = stores
+        self._connections = [store.connection for store in stores]
         self._states: SearchStates = {} if states is None else states
         self._chosen_fusion = chosen_fusion
         names = tuple(store.name for store in stores)
@@ -339,7 +347,7 @@ class Snapshot:
             of_store = np.zeros((len(local), vectors.shape[1]), dtype=np.float32)
             for key in np.unique(keys[keys > 0]).tolist():
                 of_segment = keys == key
-                of_store[of_segment] = segments[key].vectors(store.postprocess).at(positions[of_segment])
+                of_store[of_segment] = to_vectors(segments[key].raw(), store.postprocess, positions[of_segment])
             vectors[inside] = of_store
         return vectors
 
@@ -370,11 +378,11 @@ class Snapshot:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         is_whole = selection is None or (isinstance(selection, Selection) and selection.keys is None)
         admits = None if selection is None or is_whole else selection.admits
-        return self._postings().search(self._connections(), expression, limit, admits)
+        return self._postings().search(self._connections, expression, limit, admits)
 
     def word_scores(self, expression: str) -> tuple[Keys, Doubles]:
         """Return the keys of the chunks that match ``expression``, and their BM25, shapes ``(n,)``."""
-        return self._postings().all_scores(self._connections(), expression)
+        return self._postings().all_scores(self._connections, expression)
 
     def word_scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -384,12 +392,13 @@ class Snapshot:
 
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
-
-        def counted(terms: Sequence[bytes]) -> list[int]:
-            of_stores = [frequencies(store.connection, store.postings(), terms) for store in self.stores]
-            return [sum(counts) for counts in zip(*of_stores, strict=True)]
-
-        return self._kept.highest.of(TermCounts(self._kept.state, self.language(), self.count(), counted), expression)
+        if len(self._kept.frequencies) > _MOST_TERMS:
+            self._kept.frequencies = {}
+        by_term, terms = self._kept.frequencies, counted_terms(self.language(), expression)
+        if new := [term for term in dict.fromkeys(terms) if term not in by_term]:
+            of_stores = [frequencies(store.connection, store.postings(), new) for store in self.stores]
+            by_term.update(zip(new, map(sum, zip(*of_stores, strict=True)), strict=True))
+        return highest_score(self.count(), [by_term[term] for term in terms])
 
     def _postings(self) -> Postings:
         """Return the words of all chunks."""
@@ -401,9 +410,6 @@ class Snapshot:
             self._kept.merged["postings"] = Postings(members, indexed_terms(self.language()))
         merged: Postings = self._kept.merged["postings"]
         return merged
-
-    def _connections(self) -> list[sqlite3.Connection]:
-        return [store.connection for store in self.stores]
 
     # Chunks and files
 
@@ -439,25 +445,24 @@ class Snapshot:
             for key, record in catalog.chunks_by_key(store.connection, local.tolist()).items()
         }
 
-    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
-        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
-
-        def read(new: Sequence[int]) -> dict[int, str]:
+    def words(self, keys: Sequence[int]) -> list[Integers]:
+        """Return the terms of each chunk, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        if len(self._kept.words) > _MOST_WORDS:
+            self._kept.words = {}
+        words = self._kept.words
+        if new := [key for key in keys if key not in words]:
             terms = of_language(self.language())
-            return {key: terms.of_text(text) for key, text in self._embedded_texts(new).items()}
-
-        return self._kept.words.of(keys, read)
+            words.update({key: words_of(terms.of_text(text)) for key, text in self._embedded_texts(new).items()})
+        return [words[key] for key in keys]
 
     def are_code(self, keys: Sequence[int]) -> bool:
         """Return whether most of the chunks are source code."""
-        code_by_key = self._kept.words.code
-        if len(code_by_key) > _MOST_KINDS:
-            code_by_key.clear()
-        kinds = {key: code_by_key[key] for key in keys if key in code_by_key}
-        if new := [key for key in keys if key not in kinds]:
-            kinds |= {key: is_code(text) for key, text in self._embedded_texts(new).items()}
-            code_by_key.update(kinds)
-        return 2 * sum(kinds.values()) > len(keys)
+        if len(self._kept.code) > _MOST_KINDS:
+            self._kept.code = {}
+        code = self._kept.code
+        if new := [key for key in keys if key not in code]:
+            code.update({key: is_code(text) for key, text in self._embedded_texts(new).items()})
+        return 2 * sum(code[key] for key in keys) > len(keys)
 
     def _embedded_texts(self, keys: Sequence[int]) -> dict[int, str]:
         return {

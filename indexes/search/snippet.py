@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
@@ -27,6 +27,12 @@ _UNSEEN = re.compile(
 """Targets of links, addresses, anchors and tags: a word of the query in them does not say what a line is about."""
 _LINK = re.compile(r"[\s>|*+-]*(?:\d+[.)])?\s*!?\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\])[\s|]*")
 """A line that is only a link, such as an entry of a table of contents."""
+_FIELDS = re.compile(r"(?:[\w-]+: .*\n)+(?=\n)")
+"""Fields of a note, before its text."""
+_HEADING = re.compile(r"\s*(?:#{1,6} |```|~~~).*")
+"""A heading, which results show anyway, or the first or last line of a block of code."""
+_LEADING = re.compile(r".*[:?：？]\s*")
+"""A line that is about what follows, such as a question."""
 
 MAX_LINES, MAX_CHARACTERS = 4, 320
 _WORDS_KEPT = 1 << 15
@@ -59,39 +65,64 @@ class QueryWords:
         return places
 
     def snippet(self, text: str) -> tuple[str, int]:
-        """Return at most ``MAX_LINES`` consecutive lines of ``text``: those with most different words of the query.
+        """Return ``MAX_LINES`` lines of ``text``, or fewer: those with most different words of the query.
 
-        Words in the addresses of links do not count, and words of lines that are only links count less. Of equally good
-        lines, the first that begin with a word of the query are returned. A single line longer than ``MAX_CHARACTERS``
-        is cut at word boundaries around the words of the query. The number of the best line, from 0, is returned too.
+        Headings and lines without words are not counted, and not returned at the ends. Words in the addresses of links
+        do not count; words of fields do not either. Words of headings count less, and so do those of lines that are
+        only links, and of a last line that is about what follows. Of equally good lines, the first that begin with a
+        word of the query are returned. Lines longer than ``MAX_CHARACTERS`` are cut at word boundaries around the words
+        of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
-        line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
-        unseen = [edge for match in _UNSEEN.finditer(text) for edge in match.span()]
-        line_terms = [Terms()] * len(lines)
-        for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
-            if bisect_right(unseen, begin) % 2 == 0:
-                line_terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
-        said = [
-            Terms() if terms and _LINK.fullmatch(line) else terms for line, terms in zip(lines, line_terms, strict=True)
-        ]
+        said, terms = self._terms_of_lines(text, lines)
+        filled = [number for number, line in enumerate(lines) if _says(line)] or list(range(len(lines)))
+
+        def leads(at: int) -> bool:
+            return at + 1 < len(filled) and _LEADING.fullmatch(lines[filled[at]]) is not None
+
+        def begins(at: int) -> bool:
+            return at == 0 or filled[at - 1] < filled[at] - 1
 
         def value(start: int) -> tuple[int, bool, int]:
-            seen, all_of = (len(Terms().union(*by_line[start : start + MAX_LINES])) for by_line in (said, line_terms))
-            return 2 * seen + all_of, bool(said[start]), -start
+            window = filled[start : start + MAX_LINES]
+            telling = window[:-1] if leads(start + len(window) - 1) else window
+            seen = len(Terms().union(*(said[number] for number in telling)))
+            return 2 * seen + len(Terms().union(*(terms[number] for number in window))), bool(terms[window[0]]), -start
 
-        start = max(range(max(len(lines) - MAX_LINES, 0) + 1), key=value)
-        stop = min(start + MAX_LINES, len(lines))
-        while stop - start > 1 and not any(map(str.isalpha, _UNSEEN.sub("", lines[start]))):
-            start += 1
-        while stop - start > 1 and sum(map(len, lines[start:stop])) > MAX_CHARACTERS:
-            if len(line_terms[start]) < len(line_terms[stop - 1]):
+        start = max((at for at in range(len(filled)) if at <= len(filled) - MAX_LINES or begins(at)), key=value)
+        stop = min(start + MAX_LINES, len(filled))
+        while stop - start > 1 and sum(len(lines[number]) for number in filled[start:stop]) > MAX_CHARACTERS:
+            if len(terms[filled[start]]) < len(terms[filled[stop - 1]]):
+                start += 1
+            elif not leads(stop - 2):
+                stop -= 1
+            elif stop - start > 2:
                 start += 1
             else:
-                stop -= 1
-        block = "\n".join(lines[start:stop]).strip("\n")
-        first = max(range(start, stop), key=lambda number: (len(line_terms[number]), -number))
-        return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), first
+                break
+        window = filled[start:stop]
+        block = "\n".join(lines[window[0] : window[-1] + 1]).strip("\n")
+        best = max(window, key=lambda number: (len(terms[number]), -number))
+        return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), best
+
+    def _terms_of_lines(self, text: str, lines: Sequence[str]) -> tuple[list[Terms], list[Terms]]:
+        """Return for each line the terms of the query that it says, and also those of links and headings above it."""
+        line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+        unseen = [edge for match in _UNSEEN.finditer(text) for edge in match.span()]
+        terms = [Terms()] * len(lines)
+        for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
+            if bisect_right(unseen, begin) % 2 == 0:
+                terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
+        fields = _FIELDS.match(text)
+        if fields is not None:
+            terms[: fields[0].count("\n")] = [Terms()] * fields[0].count("\n")
+        said = [Terms() if _LINK.fullmatch(line) else own for line, own in zip(lines, terms, strict=True)]
+        above = Terms()
+        for number, line in enumerate(lines):
+            terms[number] = above = terms[number] | above
+            if _says(line):
+                above = Terms()
+        return said, terms
 
     def _words_of(self, text: str) -> Iterable[tuple[int, int, str]]:
         return self._words[text] if text in self._words else _words(text)
@@ -110,6 +141,11 @@ class QueryWords:
         if end < len(line):
             end = line.rfind(" ", start, end) if " " in line[start:end] else end
         return line[start:end].strip()
+
+
+def _says(line: str) -> bool:
+    """Return whether a line tells something that a result does not show anyway."""
+    return any(map(str.isalnum, _UNSEEN.sub("", line))) and _HEADING.fullmatch(line) is None
 
 
 class _KnownTerms:

@@ -375,7 +375,8 @@ def waiting_texts(connection: sqlite3.Connection, limit: int = -1) -> dict[bytes
         connection.execute("SELECT row FROM vectors WHERE segment IS NULL ORDER BY row LIMIT ?", (limit,))
     ).tolist()
     hashes = hashes_of_rows(connection, rows)
-    return {hashes[row]: text for row, text in zip(rows, texts_of_rows(connection, rows), strict=True)}
+    texts = texts_of_rows(connection, rows)
+    return {hashes[row]: texts[row] for row in rows}
 
 
 def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple[Keys, Rows]:
@@ -446,22 +447,22 @@ def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
     return _found(connection, "text_hash FROM vectors", "row", json.dumps(list(rows)))
 
 
-def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Return the vector rows of texts by the hashes of the texts; other texts are left out."""
+def rows_of_hashes(
+    connection: sqlite3.Connection, hashes: Iterable[bytes], *, with_vector: bool = False
+) -> dict[bytes, int]:
+    """Return the vector rows of texts by the hashes of the texts; other texts are left out.
+
+    So are those that wait for their vector, if they must be ``with_vector``.
+    """
+    condition = " AND segment IS NOT NULL" if with_vector else ""
     keys = list(dict.fromkeys(hashes))
     rows: dict[bytes, int] = {}
     for start in range(0, len(keys), _PARAMETERS):
         some = keys[start : start + _PARAMETERS]
         marks = ", ".join("?" * len(some))
-        rows.update(connection.execute(f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks})", some))  # noqa: S608  marks alone
+        statement = f"SELECT text_hash, row FROM vectors WHERE text_hash IN ({marks}){condition}"  # noqa: S608  constants
+        rows.update(connection.execute(statement, some))
     return rows
-
-
-def hashes_with_vector(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> set[bytes]:
-    """Return those of the hashes of texts whose texts have a vector."""
-    rows = rows_of_hashes(connection, hashes)
-    places = places_of_rows(connection, list(rows.values()))
-    return {key for key, row in rows.items() if row in places}
 
 
 def vector_place(connection: sqlite3.Connection, key: bytes) -> tuple[int, int, int, bool] | None:
@@ -508,13 +509,8 @@ def neighbour(connection: sqlite3.Connection, key: int, step: int) -> int | None
     return None if row is None else int(row[0])
 
 
-def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
-    """Return the embedded text of each of ``rows``. Chunks must use all of them."""
-    texts = _texts_by_row(connection, rows)
-    return [texts[row] for row in rows]
-
-
-def _texts_by_row(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, str]:
+def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, str]:
+    """Return the embedded text of each of ``rows`` that a chunk uses."""
     keys, used = chunks_of_rows(connection, rows)
     key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
     texts = embedded_by_key(connection, list(key_of.values()))
@@ -524,7 +520,7 @@ def _texts_by_row(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[i
 def texts_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, str]:
     """Return the embedded text of each hash; hashes of texts that no chunk has are left out."""
     rows = rows_of_hashes(connection, hashes)
-    texts = _texts_by_row(connection, list(rows.values()))
+    texts = texts_of_rows(connection, list(rows.values()))
     return {key: texts[row] for key, row in rows.items() if row in texts}
 
 

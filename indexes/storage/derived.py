@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import DERIVED_FILE, require_committed, temporary_folder
 from ragembed.indexes.storage.layout import DERIVED
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import PerGeneration
 
 Value = TypeVar("Value")
 Joined = TypeVar("Joined")
@@ -128,25 +128,34 @@ def forget(connection: sqlite3.Connection, name: str) -> None:
 
 
 class OpenDerived(Generic[Value, Joined]):
-    """Opens the files of a kind of the store at ``path``, each once. Threads may share an instance."""
+    """Opens the files of a kind of the store at ``path``, each once. Threads may share an instance.
+
+    What was opened is never changed or closed, so a thread that still uses an earlier generation may go on.
+    """
 
     def __init__(self, path: Path, kind: DerivedFile[Value, Joined]) -> None:
         self._path, self._kind = path, kind
-        self._kept: PerGeneration[tuple[dict[str, Value], Joined]] = PerGeneration()
+        self._lock = threading.Lock()
+        self._files: dict[str, Value] = {}
+        self._joined: tuple[object, Joined] | None = None
 
     def clear(self) -> None:
         """Release the mapped files."""
-        self._kept.clear()
+        with self._lock:
+            self._files, self._joined = {}, None
 
     def of(self, connection: sqlite3.Connection, generation: object) -> Joined:
         """Return the joined files of ``generation``, which ``connection`` sees."""
-
-        def opened(before: tuple[dict[str, Value], Joined] | None) -> tuple[dict[str, Value], Joined]:
-            files = {} if before is None else before[0]
-            pairs = [
-                (record, files[record.file] if record.file in files else read_derived(self._path, self._kind, record))
-                for record in records(connection, self._kind.name)
-            ]
-            return {record.file: value for record, value in pairs}, self._kind.join(connection, pairs)
-
-        return self._kept.of(generation, opened)[1]
+        with self._lock:
+            if self._joined is None or self._joined[0] != generation:
+                files = self._files
+                pairs = [
+                    (
+                        record,
+                        files[record.file] if record.file in files else read_derived(self._path, self._kind, record),
+                    )
+                    for record in records(connection, self._kind.name)
+                ]
+                self._files = {record.file: value for record, value in pairs}
+                self._joined = generation, self._kind.join(connection, pairs)
+            return self._joined[1]

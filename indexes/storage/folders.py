@@ -19,9 +19,9 @@ from ragembed.files import (
     file_sha256,
     is_unwritten,
     make_folders,
+    open_regular,
     read_regular,
     replace_file,
-    require_regular,
 )
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
@@ -318,7 +318,7 @@ def require_committed(
 def foreign_file(file: Path, store: Path) -> str | None:
     """Return why ``file`` of ``store`` is not a regular file; raises FileNotFoundError without it."""
     try:
-        require_regular(file, store)
+        open_regular(file, store).close()
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -27,7 +27,7 @@ from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.indexes.storage.embedders import queries_of, query_arrays
-from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.segments import Segment, to_vectors
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
@@ -300,7 +300,7 @@ def _measured(
         vectors = np.empty((len(some), queries.vectors.shape[1]), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
-            vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+            vectors[inside] = to_vectors(segments[key].raw(), embedder.postprocess_documents, positions[inside])
         values[start : start + len(some)] = queries.hubness(vectors, [hashes[row] for row in some])
         progress.advance(len(some))
     return values

@@ -45,17 +45,11 @@ def chunks_without_postings(connection: sqlite3.Connection) -> Keys:
     )
 
 
-def _live(
-    connection: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PostingsBlock]]
-) -> dict[DerivedRecord, LiveBlock]:
-    return {record: LiveBlock.without(block, stale_chunks(connection, record)) for record, block in files}
-
-
 def _joined(
     connection: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, PostingsBlock]]
 ) -> tuple[LiveBlock, ...] | None:
     """Return the postings of all chunks, or None if chunks without postings exist."""
-    blocks = tuple(_live(connection, files).values())
+    blocks = tuple(LiveBlock.without(block, stale_chunks(connection, record)) for record, block in files)
     return blocks if blocks and sum(map(len, blocks)) == catalog.count(connection, "chunks") else None
 
 
@@ -75,7 +69,8 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
                 derived.forget(connection, POSTINGS.name)
             sweep_unnamed(store, connection)
         return
-    blocks = _live(connection, derived.sound_files(store, database, POSTINGS))
+    files = derived.sound_files(store, database, POSTINGS)
+    blocks = {record: LiveBlock.without(block, stale_chunks(connection, record)) for record, block in files}
     new = chunks_without_postings(connection)
     parts = _to_join(blocks, len(new))
     if not len(new) and not parts:
@@ -83,7 +78,7 @@ def update_postings(store: Path, database: Database, progress: Progress) -> None
     progress.start("indexing words", "chunks", len(new))
     former = list(parts)
     made = _written(store, connection, list(parts.values()), new, progress)
-    del blocks, parts
+    del files, blocks, parts
     with database.transaction():
         connection.executemany("DELETE FROM derived WHERE file = ?", [(record.file,) for record in former])
         if made is not None:

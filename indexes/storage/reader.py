@@ -67,39 +67,16 @@ def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | 
     return Selection(mask, None)
 
 
-class ChunkRows:
-    """The keys of all chunks, ascending, and the vector row of each; int64, shapes ``(n,)``."""
+class _AllRows:
+    """The keys of all chunks, ascending, and the row of each, and both in order of the rows; int64, shapes ``(n,)``."""
 
     def __init__(self, keys: Keys, rows: Rows) -> None:
-        self._keys, self._rows = keys, rows
-        self._by_row, self._ordered = keys, rows
+        self.keys, self.rows = keys, rows
+        self.keys_by_row, self.ordered = keys, rows
         if bool((rows[1:] < rows[:-1]).any()):
             order = np.argsort(rows, kind="stable")
-            self._by_row, self._ordered = keys[order], rows[order]
-        self._distinct = bool((self._ordered[1:] > self._ordered[:-1]).all())
-
-    def of_keys(self, keys: Keys) -> Rows:
-        """Return the row of each of ``keys``; raise KeyError for an unknown key."""
-        at = places_in(self._keys, keys)
-        if not np.array_equal(self._keys[at], keys):
-            raise KeyError(int(keys[self._keys[at] != keys][0]))
-        rows: Rows = self._rows[at]
-        return rows
-
-    def of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
-        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
-        if self._distinct:
-            at = places_in(self._ordered, rows)
-            at = at[self._ordered[at] == rows]
-        else:
-            rows = np.unique(rows)
-            first, stop = (np.searchsorted(self._ordered, rows, side) for side in ("left", "right"))
-            lengths = stop - first
-            ends = np.cumsum(lengths)
-            at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + lengths, lengths)
-        keys = self._by_row[at]
-        order = np.argsort(keys)
-        return keys[order], self._ordered[at[order]]
+            self.keys_by_row, self.ordered = keys[order], rows[order]
+        self.distinct = bool((self.ordered[1:] > self.ordered[:-1]).all())
 
 
 class KeptRows:
@@ -107,24 +84,42 @@ class KeptRows:
 
     def __init__(self) -> None:
         self._number = 0
-        self._rows: ChunkRows | None = None
+        self._rows: _AllRows | None = None
 
     def of_keys(self, connection: sqlite3.Connection, chunks: int, keys: Keys) -> Rows:
         """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key."""
-        if (rows := self._all(connection, chunks, len(keys))) is not None:
-            return rows.of_keys(keys)
-        of_keys = catalog.rows_of_keys(connection, keys.tolist())
-        return np.array([of_keys[key] for key in keys.tolist()], dtype=np.int64)
+        every = self._all(connection, chunks, len(keys))
+        if every is None:
+            of_keys = catalog.rows_of_keys(connection, keys.tolist())
+            return np.array([of_keys[key] for key in keys.tolist()], dtype=np.int64)
+        at = places_in(every.keys, keys)
+        if not np.array_equal(every.keys[at], keys):
+            raise KeyError(int(keys[every.keys[at] != keys][0]))
+        rows: Rows = every.rows[at]
+        return rows
 
     def of_rows(self, connection: sqlite3.Connection, chunks: int, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
         every = self._all(connection, chunks, len(rows))
-        return catalog.chunks_of_rows(connection, rows.tolist()) if every is None else every.of_rows(rows)
+        if every is None:
+            return catalog.chunks_of_rows(connection, rows.tolist())
+        if every.distinct:
+            at = places_in(every.ordered, rows)
+            at = at[every.ordered[at] == rows]
+        else:
+            rows = np.unique(rows)
+            first, stop = (np.searchsorted(every.ordered, rows, side) for side in ("left", "right"))
+            lengths = stop - first
+            ends = np.cumsum(lengths)
+            at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + lengths, lengths)
+        keys = every.keys_by_row[at]
+        order = np.argsort(keys)
+        return keys[order], every.ordered[at[order]]
 
-    def _all(self, connection: sqlite3.Connection, chunks: int, looked_up: int) -> ChunkRows | None:
+    def _all(self, connection: sqlite3.Connection, chunks: int, looked_up: int) -> _AllRows | None:
         """Return the rows of all chunks, or None if few of the ``chunks`` have been looked up."""
         if self._rows is None and chunks and self._number >= _SHARE * chunks:
-            self._rows = ChunkRows(*catalog.chunk_rows(connection))
+            self._rows = _AllRows(*catalog.chunk_rows(connection))
         self._number += looked_up
         return self._rows
 
@@ -467,16 +462,13 @@ class StoreReader:
             self._blame_damage(connection, error)
             raise
         finally:
-            self._put_back(connection, file)
-
-    def _put_back(self, connection: sqlite3.Connection, file: object) -> None:
-        if not is_stopped() and connection.in_transaction:
-            connection.execute("ROLLBACK")
-        with self.lock:
-            if is_stopped() or file != self._opened:
-                connection.close()
-            else:
-                self._idle.append(connection)
+            if not is_stopped() and connection.in_transaction:
+                connection.execute("ROLLBACK")
+            with self.lock:
+                if is_stopped() or file != self._opened:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
 
     def _blame_damage(self, connection: sqlite3.Connection, error: Exception) -> None:
         """Raise :class:`StoreDamagedError` if the snapshot is damaged, which explains ``error``."""

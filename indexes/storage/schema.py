@@ -234,7 +234,12 @@ def _is_read_only(error: sqlite3.OperationalError) -> bool:
 
 
 def _checked(path: Path, mode: str) -> sqlite3.Connection:
-    connection = _open(path, mode)
+    """Open the database if it is that of a store; ``mode`` is an SQLite URI parameter such as ``"mode=ro"``."""
+    uri = f"{path.resolve().as_uri()}?{mode}"
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=ClosingConnection
+    )
+    connection.row_factory = sqlite3.Row
     try:
         connection.execute("PRAGMA cell_size_check = ON")
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
@@ -262,16 +267,6 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
         if unreadable and not isinstance(error, sqlite3.OperationalError):
             raise StoreDamagedError(f"cannot read {path} as a store's database: {error}") from error
         raise
-    return connection
-
-
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    """Open the database whatever it holds; ``mode`` is an SQLite URI parameter such as ``"mode=ro"``."""
-    uri = f"{path.resolve().as_uri()}?{mode}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=ClosingConnection
-    )
-    connection.row_factory = sqlite3.Row
     return connection
 
 

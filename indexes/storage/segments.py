@@ -205,7 +205,10 @@ class SegmentVectors:
 
 
 class Segment:
-    """A committed segment; its files are checked on first use. ``rows`` caches each vector's row by position, int64."""
+    """A committed segment; its files are checked on first use.
+
+    ``rows`` caches each vector's row by position, int64. A ``flat`` index holds the vectors one after the other.
+    """
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder
@@ -213,16 +216,12 @@ class Segment:
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
         self.spec = stored_spec(files.kind)
+        self.flat = self.spec.name == FLAT
         self.rows: Rows | None = None
         self._threads = threads
         self._gpus = gpus
         self._raw: Halves | None = None
         self._index: StoredIndex | None = None
-
-    @property
-    def flat(self) -> bool:
-        """Whether the index is flat: it holds the vectors unchanged, one after the other."""
-        return self.spec.name == FLAT
 
     def index(self) -> StoredIndex:
         """Return the index, memory-mapped."""

@@ -37,7 +37,7 @@ from ragembed.indexes.faiss_index.records import (
     IndexSelection,
     IndexSpec,
     Measurement,
-    has_faiss,
+    faiss,
     parse_spec,
     require_library,
 )
@@ -69,12 +69,8 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
 
     This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter.
     """
-    if not rows or not _is_due(connection, wanted, rows):
+    if not rows or (wanted.kind == AUTO and wanted.budget.open and not faiss.is_installed()):
         return False
-    return wanted.kind != AUTO or not wanted.budget.open or has_faiss()
-
-
-def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     choice = catalog.index_choice(connection)
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
@@ -82,7 +78,7 @@ def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> b
     open_kind = IndexConfig(wanted.kind)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # The store had too few vectors for the configured kind.
-    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and has_faiss():
+    if any(reason.startswith(EXACT_WITHOUT_FAISS) for reason in choice.reasons) and faiss.is_installed():
         return True
     return rows >= _GROWTH * choice.rows or _SHRINKAGE * rows <= choice.rows
 
@@ -97,7 +93,7 @@ def _stays_flat(wanted: IndexConfig, rows: int) -> bool:
 
 def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
     """Return a warning if the store is too large for exact search, and FAISS is not installed."""
-    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss()
+    outgrown = wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not faiss.is_installed()
     return [f"the store has {rows:,} vectors: {EXACT_WITHOUT_FAISS}{install_command('cpu')}"] if outgrown else []
 
 
@@ -137,10 +133,10 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
     """Return whether the index must be measured again: an approximate segment is new, or a tenth of the rows is."""
     files = [record.files for record in catalog.segments(connection)]
     approximate = {segment.folder for segment in files if IndexSpec(segment.kind).family != "exhaustive"}
+    if not approximate:
+        return False
     check = catalog.index_check(connection)
-    if check is None or not approximate:
-        return bool(approximate)
-    return not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
+    return check is None or not approximate <= set(check.segments) or abs(rows - check.rows) > _DRIFT * check.rows
 
 
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
@@ -297,7 +293,7 @@ class Upkeep:
                 f"{named_embedder(embedder)}: open it without an embedder, or create another store"
             )
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
-        require_library(wanted.kind, *(record.files.kind for record in self._segments()))
+        require_library(wanted.kind, *(record.files.kind for record in catalog.segments(self._connection)))
         if device is not None:
             building_gpus(device, embedder)  # Raises an error for a missing GPU before anything is written.
         compaction.sweep_unnamed(self._store, self._connection)
@@ -395,7 +391,7 @@ class Upkeep:
             self._pseudo_queries = None
             written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
-                compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
+                compaction.swap(self._connection, compaction.Rewritten(catalog.segments(self._connection), written))
                 self._store_fit(queries, {**meta, "embedder": record, "dim": raw_dim})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
@@ -414,7 +410,7 @@ class Upkeep:
             self._connection.execute("DELETE FROM rewritten WHERE fingerprint <> ?", (embedder.fingerprint,))
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         done = {record.key for record in catalog.rewritten(self._connection)}
-        records = [record for record in self._segments() if record.key not in done]
+        records = [record for record in catalog.segments(self._connection) if record.key not in done]
         progress.start("indexing", "vectors", sum(record.files.rows for record in records))
         for record in records:
             blocks = compaction.segment_raw(self._store, self._connection, record)
@@ -433,7 +429,7 @@ class Upkeep:
         """Join segments after ``before`` to up to ``rows`` rows, whatever the pace of commits; drop unused rows."""
         groups: list[list[SegmentRecord]] = []
         size = rows
-        for record in self._segments():
+        for record in catalog.segments(self._connection):
             if record.key <= before:
                 continue
             if size + record.files.rows > rows:
@@ -513,7 +509,9 @@ class Upkeep:
         settings.
         """
         if wanted is not None:
-            self._require_usable(wanted, next((record.files.dim for record in self._segments()), None))
+            self._require_usable(
+                wanted, next((record.files.dim for record in catalog.segments(self._connection)), None)
+            )
         if self.meta("unfinished"):
             if wanted is not None:
                 self.set_meta({"index": wanted.to_dict()})
@@ -529,12 +527,12 @@ class Upkeep:
                 progress,
                 for_collection=for_collection,
             )
-        rows = self.live_vectors()
-        wanted = wanted or catalog.index_config(self._connection)
-        choice = catalog.index_choice(self._connection)
+        rows, stored = self.live_vectors(), catalog.index_config(self._connection)
+        wanted = wanted or stored
         if needs_pick(self._connection, wanted, rows):
             return [*self._pick_or_warn(wanted, progress), *exact_note(wanted, rows)]
-        if wanted != catalog.index_config(self._connection):
+        if wanted != stored:
+            choice = catalog.index_choice(self._connection)
             forgotten = {} if choice is None or choice.wanted == wanted else {"index_choice": None, "index_check": None}
             self.set_meta({"index": wanted.to_dict(), **forgotten})
             if too_few(wanted, rows):
@@ -589,10 +587,7 @@ class Upkeep:
 
     def live_raw(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """Yield the rows that chunks use and their raw vectors, shape ``(n, d)``, ordered by row, in blocks."""
-        return compaction.live_raw(self._store, self._connection, self._segments())
-
-    def _segments(self) -> list[SegmentRecord]:
-        return catalog.segments(self._connection)
+        return compaction.live_raw(self._store, self._connection, catalog.segments(self._connection))
 
 
 def unused_share(connection: sqlite3.Connection) -> float:

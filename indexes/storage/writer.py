@@ -60,7 +60,7 @@ class StoreWriter(Upkeep):
         by their text. ``progress`` is called from time to time with the number of texts encoded since the last call.
         """
         wanted = {text_hash(text): text for text in texts}
-        stored = self.known(wanted)
+        stored = catalog.rows_of_hashes(self._connection, wanted, with_vector=True)
         missing = [key for key in wanted if key not in stored]
         for batch in blocks(missing, batch_size or BATCH):
             check()
@@ -77,7 +77,7 @@ class StoreWriter(Upkeep):
         progress.start("embedding", "chunks", catalog.count_waiting(self._connection))
         while texts := catalog.waiting_texts(self._connection, BATCH):
             check()
-            before = max((record.key for record in self._segments()), default=0)
+            before = max((record.key for record in catalog.segments(self._connection)), default=0)
             self._commit_parts(list(texts), encode(list(texts.values()), progress.advance))
             self.merge_since(before, BATCH)
             self.merge()
@@ -127,7 +127,7 @@ class StoreWriter(Upkeep):
         others = self._differs_from_stored(vectors, positions)
         keys = [variant_key(key, vectors[positions[key]]) if key in others else key for key in keys]
         positions = {key: i for i, key in reversed(list(enumerate(keys)))}
-        stored = self.known(positions)
+        stored = catalog.rows_of_hashes(self._connection, positions, with_vector=True)
         new = [key for key in positions if key not in stored]
         if new:
             self._commit_vectors(new, vectors[[positions[key] for key in new]])
@@ -138,10 +138,10 @@ class StoreWriter(Upkeep):
         if not positions:
             return set()
         self._require_dimension(vectors)
-        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
+        segments = {record.key: Segment(self._store, record.files) for record in catalog.segments(self._connection)}
         used: set[bytes] = set()
         replaced: list[int] = []
-        for key in self.known(positions):
+        for key in catalog.rows_of_hashes(self._connection, positions, with_vector=True):
             if (place := catalog.vector_place(self._connection, key)) is None:
                 continue
             row, segment, position, is_used = place
@@ -157,10 +157,6 @@ class StoreWriter(Upkeep):
                     "UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in replaced]
                 )
         return used
-
-    def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """Return the text hashes for which the store has a vector."""
-        return catalog.hashes_with_vector(self._connection, hashes)
 
     def _commit_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
         """Commit a segment with the raw vectors of the texts with the hashes ``keys``.

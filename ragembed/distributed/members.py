@@ -242,7 +242,7 @@ class _Driver:
             scan,
             sum(result.get("chunks", 0) for result in results),
             sum(result.get("encoded", 0) for result in results),
-            self.run.seconds(),
+            time.monotonic() - self.run.started,
             tuple(dict.fromkeys(device for result in results for device in result.get("devices", ()))),
             stages=tuple(self.reports),
         )

@@ -367,7 +367,6 @@ class ShareFiles(ChunkedFiles):
     """The chunked files of a share, and the result of reading it, ``scan``."""
 
     def __init__(self, work: Work, number: int) -> None:
-        super().__init__()
         self._folder = work.output(READ, number)
         about = _read_json(self._folder / _ABOUT)
         self.scan, self.chunks = Scan.from_dict(about["scan"]), int(about["chunks"])

@@ -16,10 +16,11 @@ from operator import is_
 from typing import Any
 
 from ragembed.documents.cutting import (
+    TOKENISED_TOGETHER,
     Atom,
     Offsets,
     TokenMap,
-    batches,
+    grouped,
     middle,
     overlap_start,
     pack,
@@ -86,7 +87,7 @@ class Chunker:
         Texts that normalising makes more than ``LARGEST_GROWTH`` times longer are a :class:`DocumentError`: a model
         takes a kilobyte for each character.
         """
-        for group in batches(_measured(documents), lambda measured: measured[1], BATCH_CHARACTERS):
+        for group in grouped(_measured(documents), lambda measured: measured[1], BATCH_CHARACTERS):
             chunker = self.knowing(text for document, _ in group for text in short_texts(document))
             for document, _ in group:
                 yield from chunker.split(document)
@@ -95,7 +96,7 @@ class Chunker:
         """Return a chunker that makes the same chunks, faster: it has tokenised ``texts`` together."""
         distinct = list(dict.fromkeys(texts))
         known: dict[str, Spans] = {}
-        for batch in batches(distinct, len):
+        for batch in grouped(distinct, len, TOKENISED_TOGETHER):
             known.update(zip(batch, self.offsets(batch), strict=True))
         return Chunker(self.config, partial(_cached_offsets, known, self.offsets))
 
@@ -161,23 +162,17 @@ def _context(title: str | None, headings: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Section:
-    """Consecutive blocks under one heading path. A heading block starts a new section."""
+    """Consecutive blocks under one heading path. A heading block starts a new section.
+
+    ``body_start`` is the start of the first block that is not a heading, or the end of the section if it has only
+    headings.
+    """
 
     headings: tuple[str, ...]
     blocks: list[Block]
-
-    @property
-    def start(self) -> int:
-        return self.blocks[0].start
-
-    @property
-    def end(self) -> int:
-        return self.blocks[-1].end
-
-    @property
-    def body_start(self) -> int:
-        """Start of the first block that is not a heading, or the end of the section if it has only headings."""
-        return next((block.start for block in self.blocks if block.kind != "heading"), self.end)
+    start: int
+    body_start: int
+    end: int
 
 
 @dataclass
@@ -212,27 +207,26 @@ class _Draft:
 
 
 class _Contexts:
-    """Titles and heading paths that precede the chunks' texts, shortened to their limit, with their token counts."""
+    """Titles and heading paths that precede the chunks' texts, shortened to their limit, with their token counts.
+
+    ``known`` has them by prepared path, and by the parents of these paths.
+    """
 
     def __init__(self, title: str | None, limit: int, offsets: Offsets) -> None:
         self._title = title
         self._limit = limit
         self._offsets = offsets
-        self._known: dict[tuple[str, ...], tuple[str | None, tuple[str, ...], int]] = {}
+        self.known: dict[tuple[str, ...], tuple[str | None, tuple[str, ...], int]] = {}
 
     def prepare(self, paths: Iterable[tuple[str, ...]]) -> None:
         """Count the tokens of ``paths`` and of all their parent paths in one pass."""
         wanted = list(dict.fromkeys(path[:depth] for path in paths for depth in range(len(path) + 1)))
         for path, size in zip(wanted, self._sizes([(self._title, path) for path in wanted]), strict=True):
-            self._known[path] = (self._title, path, size) if size <= self._limit else self._shortened(path)
-
-    def of(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
-        """Return title, headings and token count for ``path``, a prepared path or a parent of one."""
-        return self._known[path]
+            self.known[path] = (self._title, path, size) if size <= self._limit else self._shortened(path)
 
     def _sizes(self, contexts: Sequence[tuple[str | None, tuple[str, ...]]]) -> list[int]:
         texts = [_context(title, headings) for title, headings in contexts]
-        return [len(spans) for batch in batches(texts, len) for spans in self._offsets(batch)]
+        return [len(spans) for batch in grouped(texts, len, TOKENISED_TOGETHER) for spans in self._offsets(batch)]
 
     def _shortened(self, path: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], int]:
         """Drop the outer headings; if that is not enough, truncate the rest; if that is not enough, drop everything."""
@@ -283,8 +277,11 @@ class _Split:
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
-            embedded = ((draft, self._embedded(draft)) for draft in pending)
-            for batch in batches(embedded, lambda item: len(item[1])):
+            embedded = (
+                (draft, embedded_text(normalise(self.text[draft.start : draft.end]), draft.headings, draft.title))
+                for draft in pending
+            )
+            for batch in grouped(embedded, lambda item: len(item[1]), TOKENISED_TOGETHER):
                 spans = self.offsets([text for _, text in batch])
                 for (draft, _), tokens in zip(batch, spans, strict=True):
                     smaller = self._smaller(draft, len(tokens)) if len(tokens) > self.limit else []
@@ -298,7 +295,7 @@ class _Split:
 
     def _source_drafts(self) -> list[_Draft]:
         """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours."""
-        context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        context = max(self.contexts.known[section.headings[:-1]][2] for section in self.sections)
         budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
         return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)
 
@@ -332,7 +329,7 @@ class _Split:
         units: list[_Unit] = []
         for number, section in enumerate(self.sections):
             following = self.sections[number + 1].headings if number + 1 < len(self.sections) else ()
-            context = self.contexts.of(section.headings)[2] + 1
+            context = self.contexts.known[section.headings][2] + 1
             body = self.tokens.count(section.body_start, section.end)
             if units and self._joins(units[-1], section, context, body, _is_below(following, section.headings)):
                 units[-1].add(section, context, body)
@@ -376,7 +373,7 @@ class _Split:
                 path = self._path(fresh, stop)
                 if self.document.is_source:
                     path = self._useful(path, fresh, stop)
-                title, headings, _ = self.contexts.of(path)
+                title, headings, _ = self.contexts.known[path]
                 drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
             above = group
         return drafts
@@ -398,12 +395,9 @@ class _Split:
         if begins and path and path == self.sections[number].headings:
             path = path[:-1]
         room = self.limit - 1 - self.tokens.count(start, stop)
-        while path and self.contexts.of(path)[2] > room:
+        while path and self.contexts.known[path][2] > room:
             path = path[:-1]
         return path
-
-    def _embedded(self, draft: _Draft) -> str:
-        return embedded_text(normalise(self.text[draft.start : draft.end]), draft.headings, draft.title)
 
     def _smaller(self, draft: _Draft, tokens: int) -> list[_Draft]:
         """Replace a draft that has too many ``tokens`` by smaller ones. Return none if it cannot be made smaller."""
@@ -437,7 +431,7 @@ class _Positions:
         self._starts = [0, *accumulate(len(line) + 1 for line in self._lines[:-1])]
 
     def chunk(self, draft: _Draft, tokens: int) -> Chunk:
-        first, last = self._line(draft.start), self._line(draft.end - 1)
+        first, last = (bisect_right(self._starts, at) - 1 for at in (draft.start, draft.end - 1))
         start_line, end_line = self._lines_of(first, last)
         page, *later = self._pages_of(first, last)
         return Chunk(
@@ -451,9 +445,6 @@ class _Positions:
             tokens=tokens,
             metadata=self._document.metadata,
         )
-
-    def _line(self, offset: int) -> int:
-        return bisect_right(self._starts, offset) - 1
 
     def _lines_of(self, first: int, last: int) -> tuple[int | None, int | None]:
         numbers = self._document.line_numbers
@@ -475,11 +466,16 @@ class _Positions:
 
 
 def _sections(blocks: Sequence[Block]) -> list[_Section]:
-    sections: list[_Section] = []
+    groups: list[list[Block]] = []
     for block in blocks:
-        if block.kind == "heading" or not sections or sections[-1].headings != block.headings:
-            sections.append(_Section(block.headings, []))
-        sections[-1].blocks.append(block)
+        if block.kind == "heading" or not groups or groups[-1][0].headings != block.headings:
+            groups.append([])
+        groups[-1].append(block)
+    sections = []
+    for group in groups:
+        start, end = group[0].start, group[-1].end
+        body_start = next((block.start for block in group if block.kind != "heading"), end)
+        sections.append(_Section(group[0].headings, group, start, body_start, end))
     return sections
 
 

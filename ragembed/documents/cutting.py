@@ -20,11 +20,12 @@ import numpy as np
 from ragembed.documents.model import BlockKind
 from ragembed.types import Integers, Spans
 
+Item = TypeVar("Item")
 Offsets: TypeAlias = "Callable[[list[str]], Sequence[Spans]]"
 """Returns the character spans of the tokens of each text, without special tokens."""
 
 PIECE_CHARACTERS = 1 << 14
-BATCH_CHARACTERS = 1 << 20
+TOKENISED_TOGETHER = 1 << 20
 LONGEST_TOKEN = 64
 """Maximum length of a token, in characters.
 
@@ -42,8 +43,6 @@ BLANK_BEFORE_WORD = re.compile(r"\s(?=\S)")
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 
-Item = TypeVar("Item")
-
 
 class TokenMap:
     """The start offsets of the tokens of one text, found in one pass over its blocks."""
@@ -51,7 +50,7 @@ class TokenMap:
     def __init__(self, text: str, ranges: Sequence[tuple[int, int]], offsets: Offsets) -> None:
         starts: array[int] = array("q")
         pieces = [piece for start, end in ranges for piece in _pieces(text, start, end)]
-        for batch in batches(pieces, lambda piece: piece[1] - piece[0]):
+        for batch in grouped(pieces, lambda piece: piece[1] - piece[0], TOKENISED_TOGETHER):
             spans = offsets([text[start:end] for start, end in batch])
             for (start, end), tokens in zip(batch, spans, strict=True):
                 starts.frombytes(_token_starts(tokens, end - start, start).tobytes())
@@ -95,18 +94,19 @@ def _token_starts(spans: Spans, length: int, shift: int) -> Integers:
     return np.sort(np.concatenate([real, *virtual])).astype(np.int64) + shift
 
 
-def batches(items: Iterable[Item], size: Callable[[Item], int], most: int = BATCH_CHARACTERS) -> Iterator[list[Item]]:
-    """Yield groups of ``items`` with a total size of about ``most`` characters each."""
-    batch: list[Item] = []
+def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists whose sizes sum to at most ``most``; a larger item has a list of its own."""
+    group: list[Item] = []
     total = 0
     for item in items:
-        batch.append(item)
-        total += size(item)
-        if total >= most:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
+        item_size = size(item)
+        if group and total + item_size > most:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += item_size
+    if group:
+        yield group
 
 
 @dataclass(frozen=True, slots=True)

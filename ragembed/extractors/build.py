@@ -34,7 +34,7 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
 from ragembed.extractors.combined import MixExtractor, RoutedExtractor
 from ragembed.extractors.external import ExternalExtractor, VectorSource
-from ragembed.extractors.head import Head, build_head
+from ragembed.extractors.head import build_head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
 from ragembed.extractors.static import StaticExtractor
@@ -85,6 +85,7 @@ def build_extractor(
     """Return the extractor for ``config``, not fitted; ``source`` makes its vectors if it is given.
 
     ``device`` is as in :func:`choose_devices`, resolved on first use. A missing model is downloaded if ``download``.
+    A post-processor with more directions than the vectors have dimensions is a :class:`ConfigError`.
     """
     if source is not None or is_external(config.model):
         return _external(config, source)
@@ -95,13 +96,26 @@ def build_extractor(
         built = _random(config, extraction, download)
     else:
         built = _of_model(config, device, download)
-    _check_directions(config, built.extractor.dim)
+    dim = built.extractor.dim
+    for step in config.postprocess:
+        name, directions = parse_postprocessor(step)
+        if directions is not None and directions > dim:
+            raise ConfigError(
+                f"post-processor {step!r}: the vectors have {dim} dimensions: expected at most {name}:{dim}"
+            )
     return built
 
 
 def _of_model(config: EmbedderConfig, device: str | None, download: bool) -> Built:
     """Build the extractor of a model, or of the two models that a package has for documents and queries."""
-    documents = _find(config, download, "document")
+    find = partial(
+        find_model,
+        config.model,
+        download=download,
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+    )
+    documents = find(route="document")
     check_supported(documents.root, trust_remote_code=config.trust_remote_code)
     if not has_router(documents.root) or not isinstance(config.extraction, Transformer):
         return _packaged(config, documents, device)
@@ -110,19 +124,9 @@ def _of_model(config: EmbedderConfig, device: str | None, download: bool) -> Bui
             f"pooling is {config.pooling!r}: the model in {documents.root} has separate modules for documents and "
             "queries, expected 'auto'"
         )
-    queries = _find(config, download, "query")
+    queries = find(route="query")
     check_supported(queries.root, "query", trust_remote_code=config.trust_remote_code)
     return _routed(config, _packaged(config, documents, device), _packaged(config, queries, device, "query"))
-
-
-def _find(config: EmbedderConfig, download: bool, route: Route) -> ModelFiles:
-    return find_model(
-        config.model,
-        download=download,
-        revision=config.revision,
-        route=route,
-        trust_remote_code=config.trust_remote_code,
-    )
 
 
 def _packaged(config: EmbedderConfig, files: ModelFiles, device: str | None, route: Route = "document") -> Built:
@@ -156,16 +160,6 @@ def _routed(config: EmbedderConfig, documents: Built, queries: Built) -> Built:
 
 def _all_agree(*parts: Built) -> bool:
     return all(part.agrees_in_bfloat16() for part in parts)
-
-
-def _check_directions(config: EmbedderConfig, dim: int) -> None:
-    """Raise :class:`ConfigError` if a post-processor has more directions than the vectors have dimensions."""
-    for step in config.postprocess:
-        name, directions = parse_postprocessor(step)
-        if directions is not None and directions > dim:
-            raise ConfigError(
-                f"post-processor {step!r}: the vectors have {dim} dimensions: expected at most {name}:{dim}"
-            )
 
 
 def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool) -> Built:
@@ -396,14 +390,13 @@ class _Contextual:
             extractor = contextual = self._transformer(model, fused)
         else:
             extractor = contextual = self._transformer(model, with_head=True)
-        rooms = {side: frame.room(self._max_tokens) for side, frame in model.frames.items()}
         return Built(
             extractor,
             self._tokenizer,
             self._files.sha256,
             self._config,
             self._max_tokens,
-            rooms["documents"],
+            model.rooms["documents"],
             needs_model=True,
             encoding_model=None if isinstance(extractor, AvgExtractor) else model,
             agrees_in_bfloat16=partial(bool, True) if self._files.is_default else contextual.agrees_in_bfloat16,
@@ -414,9 +407,6 @@ class _Contextual:
         """Return the model with the templates of both sides."""
         dtype = self._config.dtype
         return ContextualModel(self._files, self._tokenizer, templates, self._max_tokens, dtype, self._device)
-
-    def _layers(self, model: ContextualModel) -> tuple[int, ...]:
-        return parse_layers(self._config.layers, model.n_layers)
 
     def _transformer(
         self, model: ContextualModel, combination: LayerCombination | None = None, *, with_head: bool = False
@@ -438,18 +428,20 @@ class _Contextual:
                 f"pooling 'cls' needs a model whose texts begin with a special token, and {config.model} has none: "
                 "choose another pooling"
             )
-        common = {number for frame in frames for number in frame.ids} if config.template_tokens == "common" else set()
+        common = (
+            {number for frame in frames for number in (*frame.prefix, *frame.suffix)}
+            if config.template_tokens == "common"
+            else set()
+        )
         pooled = special and not set(poolings) <= {"masks", "text"}
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common, special_tokens=pooled)
-        head = self._head(model.dim * len(poolings)) if with_head else None
-        combination = combination or LayerCombination(self._layers(model))
+        head = None
+        if with_head:
+            modules = read_package(self._files.root, self._route).modules if config.modules else ()
+            dim, shorter = model.dim * len(poolings), config.truncate_dim
+            head = build_head(dim, modules, normalize=config.normalize, truncate_dim=shorter)
+        combination = combination or LayerCombination(parse_layers(config.layers, model.n_layers))
         return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights, head)
-
-    def _head(self, dim: int) -> Head:
-        """Build the modules after the pooling for vectors of ``dim`` dimensions."""
-        config = self._config
-        modules = read_package(self._files.root, self._route).modules if config.modules else ()
-        return build_head(dim, modules, normalize=config.normalize, truncate_dim=config.truncate_dim)
 
     def _avg(self, unseen: str) -> AvgExtractor:
         """Build the extractor ``avg``."""
@@ -461,7 +453,8 @@ class _Contextual:
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
         about = {"tokenizer": self._tokenizer_sha256}
-        return AvgExtractor(model, self._layers(model), table, weights, special, about, corpus)
+        layers = parse_layers(config.layers, model.n_layers)
+        return AvgExtractor(model, layers, table, weights, special, about, corpus)
 
 
 def _weights(

@@ -12,7 +12,8 @@ from ragembed.extractors.avg import AvgExtractor
 from ragembed.extractors.protocol import Extractor, Progress, Side, TokenParts
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TokenWeights
-from ragembed.types import Floats, State, with_prefix
+from ragembed.tensor_map import with_prefix
+from ragembed.types import Floats, State
 
 
 class MixExtractor(Extractor):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.kept_states import current
+from ragembed.extractors.kept_states import CURRENT
 from ragembed.extractors.protocol import Progress
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.progress import check
@@ -123,7 +123,7 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        cache = current()
+        cache = CURRENT.get()
         if cache is None or self._name is None:
             self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
             return
@@ -137,36 +137,33 @@ class Forward:
 
     def tokens(self, texts: Sequence[str]) -> int:
         """Return the number of tokens in all windows of ``texts``, including the frame."""
-        return sum(self._size(window) for window in self._all_windows(texts))
+        return sum(self._size(window) for window in self._windows(texts))
 
     def _batches(self, texts: Sequence[str], batch_tokens: int, progress: Progress | None) -> Iterator[Batch]:
         """Yield the batches of ``texts``."""
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
             block = texts[start : start + _TEXTS_PER_BLOCK]
-            windows = self._all_windows(block, start)
+            windows = self._windows(block, start)
             if progress is not None:
                 progress(len(block) - sum(window.last for window in windows))
             for group in self._groups(windows, batch_tokens):
                 check()
                 yield self._batch(group)
 
-    def _all_windows(self, texts: Sequence[str], first: int = 0) -> list[_Window]:
+    def _windows(self, texts: Sequence[str], first: int = 0) -> list[_Window]:
         """Return the windows of ``texts``, which are numbered from ``first``."""
-        framed = self._tokenizer.framed(texts, self._frame)
-        return [window for i, parts in enumerate(framed, first) for window in self._windows(i, *parts)]
-
-    def _windows(self, text: int, prefix: tuple[int, ...], ids: NDArray[np.int64]) -> Iterator[_Window]:
-        """Yield the windows of one text; ``prefix`` are the tokens before it in the first window."""
-        frame = self._frame
-        if not len(ids) and not prefix and not frame.suffix:
-            return  # an empty text without a frame has no tokens at all
-        start, end = 0, self._room + len(frame.prefix) - len(prefix)
-        if not self._whole:
-            ids = ids[:end]
-        yield _Window(text, prefix, ids[:end], last=end >= len(ids))
-        while end < len(ids):
-            start, end = end, end + self._room
-            yield _Window(text, frame.prefix, ids[start:end], last=end >= len(ids))
+        frame, windows = self._frame, []
+        for text, (prefix, ids) in enumerate(self._tokenizer.framed(texts, frame), first):
+            if not len(ids) and not prefix and not frame.suffix:
+                continue  # an empty text without a frame has no tokens at all
+            start, end = 0, self._room + len(frame.prefix) - len(prefix)
+            if not self._whole:
+                ids = ids[:end]
+            windows.append(_Window(text, prefix, ids[:end], last=end >= len(ids)))
+            while end < len(ids):
+                start, end = end, end + self._room
+                windows.append(_Window(text, frame.prefix, ids[start:end], last=end >= len(ids)))
+        return windows
 
     def _size(self, window: _Window) -> int:
         """Return the number of tokens in a window."""
@@ -219,21 +216,15 @@ class Replicas:
         """
         rest = iter(batches)
         first = list(islice(rest, len(self._loaders)))
-        backbones = self._load(len(first))
+        if len(self._loaded) < len(first):
+            # All are loaded before the first batch, because transformers changes PyTorch's defaults while it loads one.
+            self._loaded = [load() for load in self._loaders[: len(first)]]
+        backbones = self._loaded[: len(first)]
         if len(backbones) > 1:
             _spread(backbones, chain(first, rest), layers, take)
             return
         for batch in chain(first, rest):
             take(batch, backbones[0].states(batch.ids, batch.lengths, layers))
-
-    def _load(self, number: int) -> Sequence[Backbone]:
-        """Return the model on the first ``number`` devices.
-
-        All are loaded before the first batch, because transformers changes PyTorch's defaults while it loads one.
-        """
-        if len(self._loaded) < number:
-            self._loaded = [load() for load in self._loaders[:number]]
-        return self._loaded[:number]
 
 
 def _spread(backbones: Sequence[Backbone], batches: Iterable[Batch], layers: tuple[int, ...], take: Take) -> None:

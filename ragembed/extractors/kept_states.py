@@ -34,31 +34,26 @@ def kept_states(limit: int = LIMIT) -> Iterator[None]:
 
     Inside of another such block, this one has no effect.
     """
-    if current() is not None:
+    if CURRENT.get() is not None:
         yield
         return
     kept = KeptStates(limit)
-    token = _CURRENT.set(kept)
+    token = CURRENT.set(kept)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        CURRENT.reset(token)
         kept.close()
 
 
 @contextmanager
 def without_kept_states() -> Iterator[None]:
     """Compute all states inside of the block, to measure the time that they take."""
-    token = _CURRENT.set(None)
+    token = CURRENT.set(None)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
-
-
-def current() -> KeptStates | None:
-    """Return the hidden states of the innermost :func:`kept_states` block, or None outside of any."""
-    return _CURRENT.get()
+        CURRENT.reset(token)
 
 
 class KeptStates:
@@ -200,4 +195,5 @@ def _digest(name: str, texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-_CURRENT: ContextVar[KeptStates | None] = ContextVar("kept_states", default=None)
+CURRENT: ContextVar[KeptStates | None] = ContextVar("kept_states", default=None)
+"""The hidden states of the innermost :func:`kept_states` block, or None outside of any."""

@@ -40,6 +40,8 @@ _FEW_TEXTS_BATCH_TOKENS = 256
 class ContextualModel:
     """A model, its tokenizer, and the template of each side. A window of ``max_tokens`` includes the template.
 
+    ``rooms`` has the number of tokens of a text in a window, by side.
+
     Documents run through OpenVINO or PyTorch in ``dtype``, over all devices. Queries and few documents run in float32,
     with NumPy if possible, because a single query must not wait for the import of a framework.
     """
@@ -56,6 +58,7 @@ class ContextualModel:
         self.tokenizer = tokenizer
         self.dim, self.n_layers = model_shape(files.folder)
         self.frames = {side: tokenizer.frame(template) for side, template in templates.items()}
+        self.rooms = {side: frame.room(max_tokens) for side, frame in self.frames.items()}
         self._files = files
         self._max_tokens = max_tokens
         self._dtype = dtype
@@ -96,6 +99,11 @@ class ContextualModel:
         # Per token and block, attention multiplies by 4 matrices of d x d and the feed-forward layers by 8.
         return tokens <= _FEW_TOKENS and 12 * self.n_layers * self.dim**2 * tokens <= _FEW_PRODUCTS
 
+    @property
+    def encodes_one_by_one(self) -> bool:
+        """Whether documents are encoded window by window, not in batches."""
+        return streams(self._files, find_devices(self._device)[0]) > 0
+
     def exact_forward(self, side: Side) -> Forward:
         """Return the forward pass of ``side`` in float32, without PyTorch if possible, as for queries."""
         return self.forward("queries" if side in ("queries", "pseudo-queries") else "few-documents")
@@ -119,10 +127,10 @@ class ContextualModel:
 
     def query_rest(self, query: str) -> int:
         """Return the number of tokens of a query after its first window, which its vector does not depend on."""
-        frame = self.frames["queries"]
-        if len(query) <= frame.room(self._max_tokens):
+        room = self.rooms["queries"]
+        if len(query) <= room:
             return 0  # a token has a character at least
-        return max(0, len(self.query_ids(query)) - len(frame.prefix) - frame.room(self._max_tokens))
+        return max(0, len(self.query_ids(query)) - len(self.frames["queries"].prefix) - room)
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""

@@ -61,15 +61,6 @@ def last_token(mask: Bools) -> NDArray[np.int64]:
     return np.asarray(mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1))
 
 
-def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
-    """Return weighted sums, ``(batch, sums, d)``, of hidden states, ``(batch, tokens, d)``, all float32.
-
-    ``weights`` has shape ``(batch, sums, tokens)`` and is 0 at padding.
-    """
-    pooled: Floats = np.matmul(weights, hidden)
-    return pooled
-
-
 class WeightedMean:
     """Weighted means, shape ``(texts, dim)``, of token vectors that arrive in pieces.
 
@@ -89,21 +80,21 @@ class WeightedMean:
         """Add windows: the text of each, hidden states, and base weights and weights, ``(batch, tokens)``."""
         base = base * _UPSCALE
         if self._weighted is None:
-            self._base.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
+            self._base.add(texts, np.matmul(base[:, None], hidden)[:, 0], base)
             return
         weights = weights * _UPSCALE
-        sums = weighted_sum(hidden, np.stack([base, weights], axis=1))
+        sums = np.matmul(np.stack([base, weights], axis=1), hidden)
         self._base.add(texts, sums[:, 0], base)
         self._weighted.add(texts, sums[:, 1], weights)
 
     def result(self) -> Floats:
         """Return the means, float32, shape ``(texts, d)``; call this once, after the last :meth:`add`."""
-        total = self._base.total
-        base = self._base.mean()
+        base = self._base.divided(self._base.total)
         if self._weighted is None:
             return base
         weighed = self._weighted.total > 0.0
-        mixed = self._weighted.divided(np.where(weighed, total, 0.0)) if self._by_length else self._weighted.mean()
+        total = np.where(weighed, self._base.total, 0.0) if self._by_length else self._weighted.total
+        mixed = self._weighted.divided(total)
         mixed *= np.float32(self._share)
         base *= np.where(weighed, np.float32(1.0 - self._share), np.float32(1.0))[:, None]
         mixed += base
@@ -144,12 +135,12 @@ class RootMean:
 
     def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats) -> None:
         """Add windows, as :meth:`WeightedMean.add` does."""
-        self._sums.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
+        self._sums.add(texts, np.matmul(base[:, None], hidden)[:, 0], base)
 
     def result(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``; call this once, after the last :meth:`add`."""
         roots = np.sqrt(self._sums.total).astype(np.float32)
-        return self._sums.mean() * roots[:, None]
+        return self._sums.divided(self._sums.total) * roots[:, None]
 
 
 class Extremum:
@@ -191,10 +182,6 @@ class _Sums:
     def add(self, texts: NDArray[np.int64], vectors: Floats, weights: Floats) -> None:
         np.add.at(self.vectors, texts, vectors)
         np.add.at(self.total, texts, weights.sum(axis=1, dtype=np.float64))
-
-    def mean(self) -> Floats:
-        """Return the means; this overwrites the sums."""
-        return self.divided(self.total)
 
     def divided(self, total: Doubles) -> Floats:
         """Return the sums divided by ``total``, shape ``(texts,)``, or 0 where it is 0; this overwrites the sums."""

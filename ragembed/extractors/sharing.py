@@ -20,7 +20,8 @@ from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Progress, Side
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TextConsumer, TextCounter, TokenStatistics, TokenWeights, fit_streams
-from ragembed.types import Floats, State, with_prefix
+from ragembed.tensor_map import with_prefix
+from ragembed.types import Floats, State
 
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"

@@ -79,15 +79,6 @@ class LayerCombination:
         """The settings that determine the result, as JSON values."""
         return {"layers": list(self.layers)} if self.sbert_wk is None else {"sbert-wk": asdict(self.sbert_wk)}
 
-    def combine(self, batch: Batch, states: Mapping[int, Floats]) -> tuple[Floats, Floats | None]:
-        """Return token vectors, shape ``(batch, tokens, d)``, and token importances, shape ``(batch, tokens)``.
-
-        Importances are the base weights of the tokens; None means 1 for each.
-        """
-        if self.sbert_wk is not None:
-            return token_vectors(self.sbert_wk, [states[layer] for layer in self.layers], batch.lengths)
-        return layer_mean(self.layers, states), None
-
 
 def layer_mean(layers: tuple[int, ...], states: Mapping[int, Floats]) -> Floats:
     """Return the mean of some layers ([S] section 3.1)."""
@@ -112,19 +103,13 @@ class Pooling:
         """The poolings whose vectors are joined."""
         return self.name.split("+")
 
-    def bases(self, batch: Batch) -> list[Floats]:
-        """Return the weights of tokens in each part, float32, shape ``(batch, tokens)``."""
-        return [base_weights(batch.kinds, name, self.special_tokens, batch.prompt_tokens) for name in self.parts]
 
-    def accumulators(self, texts: int, dim: int, weights: TokenWeights) -> list[WeightedMean | RootMean | Extremum]:
-        """Return an object for each part that computes the vectors of ``texts`` texts."""
-        kinds: Mapping[str, Callable[[int, int], RootMean | Extremum]] = {
-            "max": Extremum,
-            "min": partial(Extremum, smallest=True),
-            "mean-sqrt": RootMean,
-        }
-        mean = partial(WeightedMean, share=weights.share, by_length=weights.by_length)
-        return [kinds.get(name, mean)(texts, dim) for name in self.parts]
+_UNWEIGHTED: Mapping[str, Callable[[int, int], RootMean | Extremum]] = {
+    "max": Extremum,
+    "min": partial(Extremum, smallest=True),
+    "mean-sqrt": RootMean,
+}
+"""The poolings that have no token weights."""
 
 
 class Pooled:
@@ -144,7 +129,8 @@ class Pooled:
         self._pooling = pooling
         self._weights = weights
         self._head = head
-        self._parts = pooling.accumulators(texts, dim, weights)
+        mean = partial(WeightedMean, share=weights.share, by_length=weights.by_length)
+        self._parts = [_UNWEIGHTED.get(name, mean)(texts, dim) for name in pooling.parts]
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Add the windows of a batch to the vectors of their texts."""
@@ -282,6 +268,9 @@ def _pooled(
     combination: LayerCombination, pooling: Pooling, batch: Batch, states: Mapping[int, Floats]
 ) -> tuple[Floats, list[Floats]]:
     """Return token vectors, shape ``(batch, tokens, d)``, and base weights of each part, shape ``(batch, tokens)``."""
-    hidden, importance = combination.combine(batch, states)
-    bases = pooling.bases(batch)
-    return hidden, bases if importance is None else [base * importance for base in bases]
+    bases = [base_weights(batch.kinds, name, pooling.special_tokens, batch.prompt_tokens) for name in pooling.parts]
+    if combination.sbert_wk is None:
+        return layer_mean(combination.layers, states), bases
+    layers = [states[layer] for layer in combination.layers]
+    hidden, importance = token_vectors(combination.sbert_wk, layers, batch.lengths)
+    return hidden, [base * importance for base in bases]

@@ -196,7 +196,9 @@ def _is_bias(token: str, frequent: frozenset[str]) -> bool:
 class TokenWeights:
     """Weights of token ids, fitted on the texts of ``corpus``, or on those given to :meth:`fit`.
 
-    The ids in ``common`` count as part of every text, but not at all without ``special_tokens``.
+    The ids in ``common`` count as part of every text, but not at all without ``special_tokens``. ``share`` is the share
+    of these weights in a text's weights, from 0 to 1; the rest is uniform. ``by_length`` says whether the weights of a
+    text are divided by its number of tokens, instead of scaled to sum to 1.
     """
 
     def __init__(
@@ -210,22 +212,14 @@ class TokenWeights:
         special_tokens: bool = True,
     ) -> None:
         self._weighting = weighting
+        self.share = 0.0 if weighting is None else weighting.share
+        self.by_length = weighting is not None and weighting.by_length
         self._special_tokens = special_tokens
         self.corpus = corpus
         self.tokenizer_sha256 = tokenizer_sha256
         self._tokenizer = tokenizer
         self._common = sorted({*common, *tokenizer.prefix, *tokenizer.suffix})
         self._statistics: TokenStatistics | None = None
-
-    @property
-    def share(self) -> float:
-        """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
-        return 0.0 if self._weighting is None else self._weighting.share
-
-    @property
-    def by_length(self) -> bool:
-        """Whether the weights of a text are divided by its number of tokens, instead of scaled to sum to 1."""
-        return self._weighting is not None and self._weighting.by_length
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -258,7 +252,7 @@ class TokenWeights:
 
     def table_for(self, statistics: TokenStatistics) -> Floats | None:
         """Return the :attr:`table` for the given ``statistics``."""
-        if self._weighting is None or self._weighting.share == 0.0:
+        if self._weighting is None or self.share == 0.0:
             return None
         without = [] if self._special_tokens else [*self._tokenizer.prefix, *self._tokenizer.suffix]
         return self._weighting.table(statistics.with_common(self._common, without))

@@ -113,18 +113,15 @@ class LazyStore(OwnStore):
                     self._open()
         if not self._stores:
             return None
-        if isinstance(self._embedding, RagEmbeddings) and self._has_other_fit(self._embedding):
+        embedding, encoder = self._embedding, self._encoder
+        if isinstance(embedding, RagEmbeddings) and (
+            embedding.fitted_by is None if encoder is None else embedding.embedder is not encoder
+        ):  # the user has fitted them since the store was opened
             raise IncompatibleStoreError(
                 f"the embeddings of the store {self.path} were fitted again after it was opened, but its vectors have "
                 "the earlier fit: open the store without an embedding, or create a new store"
             )
         return self._stores[0]
-
-    def _has_other_fit(self, embedding: RagEmbeddings) -> bool:
-        """Return whether the user has fitted the embeddings since the store was opened."""
-        if self._encoder is None:
-            return embedding.fitted_by is None
-        return embedding.embedder is not self._encoder
 
     def _open(self) -> None:
         settings = self._settings()

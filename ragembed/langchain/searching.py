@@ -350,7 +350,7 @@ class SearchableDocuments(StoredDocuments):
         """Return the documents with their scores for each query; ``least`` is the lowest relevance, from 0 to 1."""
         results = self._hits_many(queries, k, mode, least, **settings)
         if mode != "dense":
-            return [_scored(hits) for hits in results]
+            return [[(to_document(hit), float(hit.score)) for hit in hits] for hits in results]
         return [
             [(document, cosine) for document, cosine in _cosines(hits) if least is None or _relevance(cosine) >= least]
             for hits in results
@@ -390,12 +390,8 @@ def _taken(kwargs: dict[str, Any], mode: Mode, *names: str) -> dict[str, Any]:
     return {name: kwargs.pop(name) for name in allowed if name in kwargs}
 
 
-def _scored(hits: Iterable[Hit]) -> Scored:
-    return [(to_document(hit), float(hit.score)) for hit in hits]
-
-
 def _cosines(hits: Iterable[Hit]) -> Scored:
-    return [(document, max(-1.0, min(1.0, score))) for document, score in _scored(hits)]
+    return [(to_document(hit), max(-1.0, min(1.0, float(hit.score)))) for hit in hits]
 
 
 def _relevance(cosine: float) -> float:

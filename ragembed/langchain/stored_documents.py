@@ -223,7 +223,7 @@ class StoredDocuments:
         require_batch_size(batch_size)
         documents = list(documents)
         chosen = chosen_ids(documents, ids)
-        records = _last_of_each(to_record(document, i) for document, i in zip(documents, chosen, strict=True))
+        records = list({i: to_record(document, i) for i, document in zip(chosen, documents, strict=True)}.values())
         self._write(records, lambda writer: stage_texts(writer, records, batch_size, progress))
         return chosen
 
@@ -276,7 +276,7 @@ class StoredDocuments:
         vectors = checked_vectors([vector for _, vector in pairs], len(pairs), model_name(self.embeddings))
         documents = documents_of([text for text, _ in pairs], metadatas)
         chosen = chosen_ids(documents, ids, vectors)
-        records = _last_of_each(to_record(document, i) for document, i in zip(documents, chosen, strict=True))
+        records = list({i: to_record(document, i) for i, document in zip(chosen, documents, strict=True)}.values())
         texts = [document.page_content for document in documents]
         self._write(records, partial(stage, ids=chosen, texts=texts, vectors=vectors))
         return chosen
@@ -408,7 +408,6 @@ class StoredDocuments:
         """Commit ``records`` after ``stage`` has saved their vectors and returned the keys of given ones, by id."""
         if not records:
             return
-        require_store(self._lazy)
         store = self._lazy.get_or_create([record.chunk.embedded_text for record in records])
         ids = [record.id for record in records]
         expected = [manager.expected(ids) for manager in list(self._lazy.record_managers)]
@@ -450,7 +449,3 @@ def stage(writer: StoreWriter, ids: Sequence[str], texts: Sequence[str], vectors
         writer.stage(texts)
         return {}
     return dict(zip(ids, writer.stage_vectors(texts, vectors), strict=True))
-
-
-def _last_of_each(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
-    return list({record.id: record for record in records}.values())

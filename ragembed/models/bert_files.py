@@ -129,7 +129,8 @@ class BertTensors:
             int(config["num_attention_heads"]),
             float(config.get("layer_norm_eps", 1e-12)),
         )
-        padding = _MPNET_PADDING if kind.prefix == "mpnet." else int(config.get("pad_token_id") or 0)
+        self._has_distances = kind.prefix == "mpnet."
+        padding = _MPNET_PADDING if self._has_distances else int(config.get("pad_token_id") or 0)
         self._padding = padding if kind.padded_positions else None
         self._tensors = {_current_name(name, kind): tensor for name, tensor in map_tensors(folder / _WEIGHTS).items()}
         self._prefix = kind.prefix if any(name.startswith(kind.prefix) for name in self._tensors) else ""
@@ -192,10 +193,6 @@ class BertTensors:
         )
         bucket = np.where(size < exact, size, np.minimum(far, half - 1)) + half * (away < 0)
         return np.ascontiguousarray(table[bucket].transpose(2, 0, 1))
-
-    @property
-    def _has_distances(self) -> bool:
-        return self._kind.prefix == "mpnet."
 
     def release(self) -> None:
         """Free the memory of the mapped file; the next use reads it again."""

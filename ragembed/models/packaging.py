@@ -54,8 +54,6 @@ _TASK = "feature-extraction"
 _WEIGHTS = "model.safetensors"
 MOST_JSON, MOST_TOKENIZER = 16 << 20, 256 << 20
 """Largest settings of a model, and largest ``tokenizer.json``, in bytes."""
-_UNLIMITED = 1_000_000
-"""A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
 _POOLINGS = {
     "cls": "cls",
     "max": "max",
@@ -237,7 +235,9 @@ def check_supported(folder: Path, route: Route = "document", *, trust_remote_cod
     config = read_json(main / "config.json")
     custom = config.get("auto_map")
     code = custom.get("AutoModel") or next(iter(custom.values()), None) if isinstance(custom, dict) else None
-    ported = _class_of(code) in _PORTED.get(str(config.get("model_type")), ()) and not config.get("num_experts")
+    ported = str(code).rpartition(".")[2] in _PORTED.get(str(config.get("model_type")), ()) and not config.get(
+        "num_experts"
+    )
     if code and not trust_remote_code and not ported:
         raise ModelError(
             f"the model in {folder} needs code of its own ({code}), which ragembed does not run by default: choose a "
@@ -287,33 +287,12 @@ def main_folder(folder: Path, route: Route = "document") -> Path:
     return folder
 
 
-def lower_cases(folder: Path) -> bool:
-    """Return whether texts are lower-cased for the transformer in ``folder``, whatever its tokenizer does."""
-    return bool(read_json(folder / "sentence_bert_config.json").get("do_lower_case"))
-
-
-def window(folder: Path) -> int | None:
-    """Return the window in tokens that the model's package states, or None.
-
-    sentence-transformers keeps it in ``sentence_bert_config.json`` or, from version 6, in ``tokenizer_config.json``.
-    The first one counts, even if it is larger.
-    """
-    stated = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
-    limits = [stated, read_json(folder / "tokenizer_config.json").get("model_max_length")]
-    sizes = (int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED)
-    return next(sizes, None)
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """Return the fields of a JSON file; none if the file does not exist."""
     fields = _parsed(file, {})
     if not isinstance(fields, dict):
         raise ModelError(f"{file} contains {type(fields).__name__}: expected a JSON object; get the model again")
     return fields
-
-
-def _class_of(path: object) -> str:
-    return str(path).rpartition(".")[2]
 
 
 def _modules(folder: Path, route: Route) -> list[Module]:
@@ -352,7 +331,7 @@ def _module(folder: Path, kind: object, below: object) -> Module:
     path = Path(str(below))
     if path.is_absolute() or ".." in path.parts:
         raise ModelError(f"the module {str(path)!r} is outside the model folder {folder}: get the model again")
-    return Module(_class_of(kind), folder / path, str(kind))
+    return Module(str(kind).rpartition(".")[2], folder / path, str(kind))
 
 
 def _parsed(file: Path, absent: Any) -> Any:

@@ -29,7 +29,7 @@ class TokenIds:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[Integers]:
-        return iter(np.split(self.flat, np.cumsum(self.lengths)[:-1])) if len(self) else iter(())
+        return iter(np.split(self.flat, np.cumsum(self.lengths)[:-1])) if len(self.lengths) else iter(())
 
     def tolist(self) -> list[list[int]]:
         """Return the ids of each text as a list."""

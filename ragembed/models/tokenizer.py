@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ragembed.config.specs import MASK, Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.files import read_regular
-from ragembed.models.packaging import MOST_TOKENIZER, lower_cases, read_json, window
+from ragembed.models.packaging import MOST_TOKENIZER, read_json
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.word_pieces import WordPieces, splits_by_words
 from ragembed.types import Spans
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import tokenizers
 
 _FALLBACK_LIMIT, _LEAST_ROOM = 512, 4
+_UNLIMITED = 1_000_000
+"""A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
+_PACKAGE, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 _MASK_TOKENS = ("[MASK]", "<mask>")
 _POSITIONS = ("max_position_embeddings", "n_positions")
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
@@ -62,11 +65,6 @@ class Frame:
     joined: str = ""
     prompt_tokens: int = 0
 
-    @property
-    def ids(self) -> set[int]:
-        """The ids of all tokens of the frame."""
-        return {*self.prefix, *self.suffix}
-
     def room(self, max_tokens: int) -> int:
         """Return the number of tokens of a text that fit in a window; raise :class:`ConfigError` if there are few."""
         framing = len(self.prefix) + len(self.suffix)
@@ -86,6 +84,8 @@ class Frame:
 class TextTokenizer:
     """The fast tokenizer in ``folder``, for the model in that folder or in ``model``.
 
+    ``prefix`` and ``suffix`` are the ids of the special tokens before and after a text.
+
     ``max_tokens`` is the window that the model's package states, at most the number of positions. The name of a special
     token inside a text is ordinary text.
     """
@@ -95,10 +95,15 @@ class TextTokenizer:
         self._tokenizer = _load(folder)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        if lower_cases(folder):
+        if read_json(folder / _PACKAGE).get("do_lower_case"):  # whatever the tokenizer does
             _lower_case(self._tokenizer)
         self.max_tokens = model_window(folder, model or folder)
-        self.prefix, self.suffix = ([], []) if without_special_tokens else self._special_frame()
+        self.prefix: list[int] = []
+        self.suffix: list[int] = []
+        if not without_special_tokens:
+            encoding = self._tokenizer.encode("a", add_special_tokens=True)
+            text_at = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
+            self.prefix, self.suffix = encoding.ids[: text_at[0]], encoding.ids[text_at[-1] + 1 :]
         self._tokenizer.encode_special_tokens = True
         self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
 
@@ -234,7 +239,7 @@ class TextTokenizer:
 
     def _known_mask(self) -> str | None:
         """Return the mask token, or None if the model has none."""
-        special = read_json(self._folder / "tokenizer_config.json").get("mask_token")
+        special = read_json(self._folder / _TOKENIZER).get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
         names = self._special_names
         masks = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in names)
@@ -242,12 +247,6 @@ class TextTokenizer:
 
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
         return self._tokenizer.encode_batch([_encodable(text) for text in texts], add_special_tokens=False)
-
-    def _special_frame(self) -> tuple[list[int], list[int]]:
-        """Return the special token ids before and after a text."""
-        encoding = self._tokenizer.encode("a", add_special_tokens=True)
-        text_at = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
-        return encoding.ids[: text_at[0]], encoding.ids[text_at[-1] + 1 :]
 
 
 def _encodable(text: str) -> str:
@@ -273,7 +272,7 @@ def _lower_case(tokenizer: tokenizers.Tokenizer) -> None:
 def _load(folder: Path) -> tokenizers.Tokenizer:
     """Load the fast tokenizer in ``folder``, through transformers if it is a slow one or changes the special tokens."""
     file = folder / "tokenizer.json"
-    if file.is_file() and not read_json(folder / "tokenizer_config.json").keys() & _ADDED_BY_TRANSFORMERS:
+    if file.is_file() and not read_json(folder / _TOKENIZER).keys() & _ADDED_BY_TRANSFORMERS:
         return read_tokenizer(file)
     from ragembed.models.transformers_model import slow_tokenizer
 
@@ -293,10 +292,16 @@ def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
 
 
 def model_window(folder: Path, model: Path) -> int:
-    """Return the number of tokens in the window of ``model`` with the tokenizer in ``folder``."""
+    """Return the number of tokens in the window of ``model`` with the tokenizer in ``folder``.
+
+    The model's package states it in ``sentence_bert_config.json`` or, from sentence-transformers 6, in
+    ``tokenizer_config.json``. The first one counts, even if it is larger.
+    """
+    stated = read_json(folder / _PACKAGE).get("max_seq_length"), read_json(folder / _TOKENIZER).get("model_max_length")
+    sizes = [int(limit) for limit in stated if isinstance(limit, int | float) and 0 < limit <= _UNLIMITED]
     config = read_json(model / "config.json")
     positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)
     if positions and config.get("model_type") in _OFFSET_POSITIONS:
         positions -= int(config.get("pad_token_id") or 0) + 1
-    limits = [limit for limit in (window(folder), positions) if limit]
+    limits = [limit for limit in (*sizes[:1], positions) if limit]
     return min(limits) if limits else _FALLBACK_LIMIT

@@ -20,7 +20,8 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.postprocess.protocol import Parts, PostProcessor
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.steps import AllButTheTop, Center, CommonComponents, Normalize, Robust, Whiten, ZScore
-from ragembed.types import Floats, State, with_prefix
+from ragembed.tensor_map import with_prefix
+from ragembed.types import Floats, State
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "center": Center,

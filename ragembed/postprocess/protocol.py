@@ -79,7 +79,7 @@ class PostProcessor(ABC):
 
     def transform(self, vectors: Floats) -> Floats:
         """Map ``vectors``, shape ``(n, d)``, to shape ``(n, d')``, float32, C-order; ``n`` may be 0."""
-        dims = self._fitted_dims()
+        dims = self._fitted_dims() if self.saved else None
         if dims is not None and vectors.shape[1] != dims[0]:
             raise ConfigError(
                 f"the vectors have {vectors.shape[1]} dimensions: {type(self).__name__} was fitted on {dims[0]}; "

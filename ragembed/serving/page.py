@@ -379,13 +379,13 @@ class _SearchPage:
             if passage["before"]
             else None,
             _text(chunk, class_="part hit", id="hit"),
+            *(self._why(view) if is_open and is_found else []),
             *(_text(neighbour) for neighbour in passage["after"]),
             *_metadata(chunk["metadata"]),
-            *(self._why(view) if is_open and is_found else []),
         ]
 
     def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
-        if self._editor is None or chunk["path"] is None:
+        if self._editor is None or chunk["path"] is None or "member" in chunk:
             return None
         place = file_path(chunk["path"], self._stores[view.own_store].path)
         if not isinstance(place, Path):
@@ -474,7 +474,9 @@ def _topics(served: ServedStore, size: int) -> list[str]:
         for heading in record.chunk.headings[-1:]:
             if _TOPIC.fullmatch(heading) and record.source not in topics.values():
                 topics.setdefault(heading, record.source)
-    return sorted(topics, key=lambda topic: (_QUESTION.fullmatch(topic) is None, " " not in topic))[:_EXAMPLES]
+    return sorted(topics, key=lambda topic: (_QUESTION.fullmatch(topic) is None, topic.isupper(), " " not in topic))[
+        :_EXAMPLES
+    ]
 
 
 def _common_folder(folders: Sequence[str]) -> str:

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 from ragembed.documents.readers.registry import BY_NAME, SOURCE_SUFFIXES
 from ragembed.html_elements import Child, element
 
-_MARKDOWN = (".md", ".markdown", ".mdx", ".qmd", ".rmd", ".ipynb", ".html", ".htm", ".docx", ".odt", ".epub")
-"""Suffixes of files whose text is Markdown, in the file or after reading it."""
+_MARKDOWN = (".md", ".markdown", ".mdx", ".qmd", ".rmd", ".ipynb")
+_LIKE_MARKDOWN = (".html", ".htm", ".docx", ".odt", ".epub")
+"""Suffixes of files whose text is Markdown, and of those whose text is similar, but has no ends of lines to join."""
 _CODE = (*SOURCE_SUFFIXES, ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sql", ".xml", ".dockerfile")
 _HASH = re.compile("py|pyi|sh|bash|zsh|fish|ps1|rb|pl|pm|r|jl|exs?|mk|cmake|ya?ml|toml|ini|cfg|tf|python|console|shell")
 _DASH = re.compile("lua|hs|sql")
@@ -52,6 +53,8 @@ _INLINE = re.compile(
     r"|\[(?P<link>[^\]]+)\]\((?P<to>[^)\s]*)[^)]*\)|\*\*(?P<b>\S(?:.*?\S)?)\*\*|(?<!\w)[*_](?P<i>\S(?:.*?\S)?)[*_](?!\w)",
     re.DOTALL,
 )
+_SESSION = re.compile(r"(?:[^\n]*\S[^\n]*\n)*?\s*>>> ")
+"""A paragraph with a statement of an interactive session of Python."""
 _WRAPPED = 60
 """Lines of a paragraph from this length on were broken to fit a width, and are joined again."""
 
@@ -67,12 +70,14 @@ class _Passage:
     def __init__(self, text: str, places: Sequence[Sequence[int]]) -> None:
         self._text = text
         self._places = places
+        self._keeps_lines = False
 
     def blocks(self, path: str) -> Iterator[Child]:
         name = PurePosixPath(path.lower())
         if name.suffix in _CODE or (name.name in BY_NAME and BY_NAME[name.name].name != "text"):
             yield self._code(0, len(self._text), name.suffix[1:])
-        elif name.suffix in _MARKDOWN:
+        elif name.suffix in (*_MARKDOWN, *_LIKE_MARKDOWN):
+            self._keeps_lines = name.suffix in _LIKE_MARKDOWN
             lines = self._lines(0, len(self._text))
             fences = [i for i, line in enumerate(lines) if _FENCE.match(self._text[slice(*line)])]
             if len(fences) % 2 and not _FENCE.match(self._text[slice(*lines[fences[0]])])[2]:  # type: ignore[index]
@@ -150,11 +155,16 @@ class _Passage:
                 stop = self._while(lines, at + 1, lambda later: bool(later.strip()) and not _FENCE.match(later))
                 yield self._list(lines[at:stop])
                 at = stop
+            elif _SESSION.match(self._text, start):
+                stop = self._while(lines, at + 1, lambda later: bool(later.strip()))
+                yield self._code(start, lines[stop - 1][1], "python")
+                at = stop
             else:
                 stop = self._while(lines, at + 1, self._is_text)
                 kind = "blockquote" if line.lstrip().startswith(">") else "p"
                 skipped = len(line) - len(line.lstrip("> ")) if kind == "blockquote" else 0
-                yield element(kind, *self._inline(start + skipped, lines[stop - 1][1]))
+                shape = "lines" if self._keeps_lines and stop > at + 1 else None
+                yield element(kind, *self._inline(start + skipped, lines[stop - 1][1]), class_=shape)
                 at = stop
 
     def _until(self, lines: Sequence[tuple[int, int]], at: int, mark: str) -> int:

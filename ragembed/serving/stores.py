@@ -158,6 +158,22 @@ class ServedStore:
         )
         raise UnknownNameError(f"{path[:200]!r} is not an indexed file of the store {self.name}: {hint}")
 
+    def chunks(self, path: str) -> tuple[str, list[ChunkRecord]]:
+        """Return the name of an indexed file and its chunks, or those of a member for a path such as ``a.zip: b.md``.
+
+        Raises like :meth:`source`.
+        """
+        store = self.open()
+        archive, colon, member = path.partition(": ")
+        if not colon or store.sources([self.name_of(path)]):
+            source = self.source(path)
+            return source, list(store.chunks(source))
+        source = self.source(archive)
+        records = [record for record in store.chunks(source) if member_of(source, record.chunk.metadata) == member]
+        if not records:
+            raise UnknownNameError(f"{source} has no text of {member[:200]!r}: expected a path from an answer")
+        return source, records
+
     def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
         """Return for each chunk whether its file changed or disappeared since it was indexed."""
         return [state is not None for state in self.open().file_states(records)]

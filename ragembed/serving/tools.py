@@ -128,9 +128,7 @@ class StoreTools:
         if name not in self._stores:
             raise ConfigError(f"unknown store {name[:60]!r}: expected one of {', '.join(self._stores)}")
         served = self._stores[name]
-        passages = [
-            _passage(record) for record in in_document_order(served.open().chunks(served.source(unquote(path))))
-        ]
+        passages = [_passage(record) for record in in_document_order(served.chunks(unquote(path))[1])]
         page, following = _page(passages, _Position(), MOST_TOKENS)
         return _joined(page) if following is None else f"{_joined(page)}\n[cut: read on with the tool get]"
 
@@ -152,8 +150,8 @@ def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tu
     if "id" in arguments:
         record = chunk_with_id(store, arguments["id"])
     else:
-        source, line = served.source(arguments["path"]), arguments.get("line")
-        record = _with_lines(store.chunks(source), source, line, line)[0]
+        (source, chunks), line = served.chunks(arguments["path"]), arguments.get("line")
+        record = _with_lines(chunks, source, line, line)[0]
     hits = served.similar(record.id, arguments["k"], other_files=arguments["other_files"])
     return _hits(served, arguments, record.chunk.text, hits)
 
@@ -167,8 +165,8 @@ def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[
     if "id" in arguments:
         records = [chunk_with_id(store, arguments["id"])]
     else:
-        source = served.source(arguments["path"])
-        records = _with_lines(store.chunks(source), source, first, last)
+        source, chunks = served.chunks(arguments["path"])
+        records = _with_lines(chunks, source, first, last)
     passages = [
         _between(_passage(record, is_stale=is_stale), first, last)
         for record, is_stale in zip(records, served.stale(records), strict=True)
@@ -255,8 +253,8 @@ def _with_lines(records: Iterable[ChunkRecord], source: str, first: int | None, 
         and (first is None or first <= end)
     ]
     if not chosen and ordered:
-        end = max((record.chunk.end_line or 0 for record in ordered), default=0)
-        has = f"its last indexed line is {end}" if end else "its format has no lines"
+        lines = [line for record in ordered for line in (record.chunk.start_line, record.chunk.end_line) if line]
+        has = f"its indexed lines are {min(lines)} to {max(lines)}" if lines else "its format has no lines"
         raise ConfigError(f"{source} has no text in these lines: {has}; leave the lines out")
     return chosen
 

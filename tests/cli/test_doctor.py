@@ -25,7 +25,7 @@ from ragembed.indexes import IndexingOptions, Store, diagnose, integrity, verifi
 from ragembed.indexes.doctor import diagnosis as diagnosing
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES, Commands
-from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
+from ragembed.indexes.faiss_index.records import IndexEvaluation, LazyFaiss, Measurement, Recall
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import schema
@@ -251,7 +251,7 @@ def low_recall(folder, *_):
 
 
 def without_faiss(_folder, _cli, monkeypatch):
-    monkeypatch.setattr(store_checks, "has_faiss", lambda: False)
+    monkeypatch.setattr(store_checks, "faiss", LazyFaiss(ImportError("blocked")))
     monkeypatch.setattr(store_checks, "LEAST_APPROXIMATE", 40)
 
 

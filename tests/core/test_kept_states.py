@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.extractors.kept_states import _Layer, current, kept_states, without_kept_states
+from ragembed.extractors.kept_states import CURRENT, _Layer, kept_states, without_kept_states
 from ragembed.models import choice
 from tests.core.backbones import BACKBONES
 
@@ -54,7 +54,7 @@ def test_kept_states_are_exact_and_computed_once(tiny_model, computed, dtype):
     for expected, found in zip(plain, (first, lower, both), strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(again, first)
-    assert current() is None
+    assert CURRENT.get() is None
 
 
 def test_templates_have_states_of_their_own(tiny_model, computed):
@@ -75,7 +75,7 @@ def test_limit(tiny_model, computed):
     with kept_states(1 << 20):
         for part in texts:
             vectors(tiny_model, "last", texts=part)
-        size = sum(one.bytes for one in current()._passes.values())
+        size = sum(one.bytes for one in CURRENT.get()._passes.values())
     computed.clear()
     with kept_states(size - 1):
         for part in (*texts[:2], texts[0], texts[2], texts[0]):
@@ -102,4 +102,4 @@ def test_full_disk(tiny_model, computed, monkeypatch):
         for count in (1, 2):
             np.testing.assert_array_equal(vectors(tiny_model, "last"), expected)
             assert len(computed) == count * batches
-        assert not current()._passes
+        assert not CURRENT.get()._passes

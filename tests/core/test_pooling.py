@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ragembed.extractors.pooling import WeightedMean, last_token, pooled_tokens, weighted_sum
+from ragembed.extractors.pooling import WeightedMean, last_token, pooled_tokens
 from ragembed.models.tokenizer import TokenKind as K
 
 KINDS = np.array(
@@ -41,12 +41,6 @@ def test_row_without_tokens_has_no_last_token():
 def test_last_token_with_padding_on_either_side():
     mask = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 0, 0]], dtype=bool)
     assert last_token(mask).tolist() == [1, 3, 3, 1]
-
-
-def test_weighted_sum_ignores_padding():
-    hidden = np.array([[[1, 2], [3, 4], [99, 99]]], dtype=np.float32)
-    weights = np.array([[[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]], dtype=np.float32)
-    assert weighted_sum(hidden, weights).tolist() == [[[2.5, 3.5], [1.0, 2.0]]]
 
 
 def mean_of(hidden, base, weights, share, pieces=1):

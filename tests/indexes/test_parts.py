@@ -7,7 +7,7 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
-from ragembed.indexes.indexing.scan import Spool
+from ragembed.indexes.indexing.scan import Spool, spool_line
 from ragembed.indexes.lexical.fulltext import match_expression
 from ragembed.indexes.search.fusion import METHODS, Fusion
 from ragembed.indexes.storage.layout import NamesInStore, choose_store, file_path, is_below, source_path
@@ -109,7 +109,7 @@ def test_spool_returns_its_entries(tmp_path):
     source = SourceRecord("a.md", 1, 2, "3", "4")
     chunks = [Chunk("text 🎉\ud800", ("A", "B"), "T", 1, 2, None, 9, {"k": [1, None]}), Chunk("plain")]
     with Spool() as spool:
-        spool.append(source, chunks)
-        spool.append(SourceRecord("b.md", 0, 0, "", ""), [])
+        spool.append(spool_line(source, chunks), len(chunks))
+        spool.append(spool_line(SourceRecord("b.md", 0, 0, "", ""), []), 0)
         assert spool.chunks == 2
         assert list(spool) == list(spool) == [(source, chunks), (SourceRecord("b.md", 0, 0, "", ""), [])]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.bm25 import HighestScores, TermCounts, frequencies
+from ragembed.indexes.lexical.bm25 import counted_terms, frequencies, highest_score
 from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
@@ -109,6 +108,22 @@ def test_answerable_queries_are_more_relevant_than_others(bees, mode):
         assert best["chocolate cake recipe"] < relevance.WEAK < best["mark a queen with colour"]
 
 
+def test_rows_of_a_table_do_not_make_matches_in_other_files_weak(tmp_path, needs_minilm):
+    for i in range(0, len(BEES), 3):
+        (tmp_path / f"{i}.md").write_text("\n\n".join(f"# Note {j}\n\n{BEES[j]}" for j in range(i, min(i + 3, 25))))
+    rows = [
+        f"{1000 + i},Customer {i % 9},2026-0{1 + i % 9}-11,Delivery of {3 + i} hives,{100 + 7 * i} EUR,paid\n"
+        for i in range(90)
+    ]
+    (tmp_path / "invoices.csv").write_text("invoice,customer,date,subject,amount,state\n" + "".join(rows))
+    ragembed.index(tmp_path, store=tmp_path / "store", progress=False)
+    with Store.open(tmp_path / "store") as store:
+        best = {query: store.search(query, 1)[0] for query in (*ANSWERABLE, *FOREIGN)}
+    assert all(hit.source.endswith(".md") for query, hit in best.items() if query in ANSWERABLE)
+    assert sum(best[query].relevance >= relevance.WEAK for query in ANSWERABLE) >= 7
+    assert sum(best[query].relevance >= relevance.WEAK for query in FOREIGN) == 0
+
+
 def test_results_below_the_least_relevance_are_left_out(bees):
     with Store.open(bees) as store:
         every = store.search("honey became solid", 10)
@@ -168,8 +183,8 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         counted = measured("zebra unheard lock")
         with store.snapshot() as snapshot:
             assert snapshot.stores[0].postings() is not None
-            of_fulltext = TermCounts(None, "english", snapshot.count(), partial(frequencies, snapshot.connection, None))
-            by_fulltext = HighestScores().of(of_fulltext, query_expression(snapshot, "zebra unheard lock"))
+            terms = counted_terms("english", query_expression(snapshot, "zebra unheard lock"))
+            by_fulltext = highest_score(snapshot.count(), frequencies(snapshot.connection, None, terms))
         assert counted == pytest.approx(by_fulltext)
 
 

@@ -37,7 +37,22 @@ def test_snippet_is_not_made_of_links_anchors_and_stop_words(unsaid):
 
 def test_snippet_begins_with_the_words_of_the_query():
     text = "\n".join(["filler"] * 6 + ["## Locks", "", "One writes,", "others wait.", "More."])
-    assert snippet(text, "locks") == "## Locks\n\nOne writes,\nothers wait."
+    assert snippet(text, "locks") == "One writes,\nothers wait.\nMore."
+
+
+@pytest.mark.parametrize("last", ["How fast is the zebra wing?", "The zebra wing:"])
+def test_snippet_shows_what_follows_a_leading_line(last):
+    text = "\n\n".join(["the wing flows"] + ["filler"] * 2 + [last, "9 km/h", "filler"])
+    assert f"{last}\n\n9 km/h" in snippet(text, "zebra wing")
+    long = f"{last}\n\n{'so it is said, ' * 40}"
+    assert snippet(long, "zebra wing").startswith(f"{last}\n\nso it is said,")
+
+
+def test_snippet_prefers_the_text_of_a_note_to_its_fields():
+    fields = "tags: [zebra]\naliases: [wing]\nborn: 1988\nplace: here\n\n"
+    assert snippet(f"{fields}# Animals\n\nThe zebra\nhas no wing.\nIt runs.", "zebra wing").startswith(
+        "The zebra\nhas no wing."
+    )
     assert snippet("(locks)=\n---\nText of locks\nmore", "locks") == "Text of locks\nmore"
 
 

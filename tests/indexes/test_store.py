@@ -179,14 +179,14 @@ def test_another_format_is_refused(plane, version):
 
 def test_read_only_folder_is_readable_if_the_log_is_empty(plane, make_encoder, monkeypatch):
     plane.close()
-    original = schema._open
+    original = schema._checked
 
     def read_only(path, mode):
         if mode != "immutable=1":
             raise sqlite3.OperationalError("unable to open database file")
         return original(path, mode)
 
-    monkeypatch.setattr(schema, "_open", read_only)
+    monkeypatch.setattr(schema, "_checked", read_only)
     monkeypatch.setattr(schema.os, "access", lambda *args: False)
     reader = Store.open(plane.path, make_encoder(PLANE))
     assert ids(reader.search("up", 1, "dense")) == ["n"]

@@ -16,7 +16,7 @@ from ragembed.indexes import ChunkRecord, IndexConfig, Store
 from ragembed.indexes.faiss_index import index
 from ragembed.indexes.faiss_index.building import build_index
 from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex
-from ragembed.indexes.faiss_index.records import LazyFaiss, has_faiss, parse_spec
+from ragembed.indexes.faiss_index.records import LazyFaiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.indexes.storage import upkeep
 from ragembed.indexes.verification import verify_store
@@ -32,7 +32,7 @@ def block_faiss(patch):
     for name, module in list(sys.modules.items()):
         if name.startswith("ragembed.indexes") and isinstance(getattr(module, "faiss", None), LazyFaiss):
             patch.setattr(module, "faiss", missing)
-    assert not has_faiss()
+    assert not index.faiss.is_installed()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import httpx
@@ -176,7 +177,7 @@ async def test_no_text_can_forge_a_hit_or_the_end_of_its_fence(store):
         ("get", {"path": "docs/locks.md", "cursor": "next"}, "the cursor belongs to another request"),
         ("similar", {"id": "none"}, "no chunk has the id 'none'"),
         ("get", {}, "get needs either path or id"),
-        ("get", {"path": "docs/locks.md", "start_line": 9}, "its last indexed line is 8"),
+        ("get", {"path": "docs/locks.md", "start_line": 9}, "its indexed lines are 1 to 8"),
         ("get", {"path": "docs/locks.md", "start_line": 3, "end_line": 2}, "end_line is 2, before start_line 3"),
         ("get", {"path": "lock.md"}, "'lock.md' is not an indexed file of the store docs: expected a path from an"),
         ("get", {"path": "locks.md"}, "did you mean docs/locks.md?"),
@@ -190,6 +191,20 @@ async def test_a_wrong_argument_is_one_line_with_a_remedy(store, tool, arguments
     assert message in text
     assert "\n" not in text
     assert len(text) < 500
+
+
+async def test_the_path_of_a_file_in_an_archive_is_a_path(tmp_path):
+    with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
+        archive.writestr("zebra.md", "# Zebra\n\nThe zebra sleeps.\n\nIt dreams.\n")
+        archive.writestr("wing.md", "# Wing\n\nThe wing flaps.\n")
+    ragembed.index(tmp_path, store=tmp_path / "store", progress=False)
+    async with Client(served(tmp_path / "store")) as client:
+        _, text = await call(client, "search", query="zebra sleeps", k=1)
+        path, lines = re.search(r"^1\. (.+):(\d+)-\d+ ", text, re.MULTILINE).groups()
+        assert path == "notes.zip: zebra.md"
+        got, _ = await call(client, "get", path=path, start_line=int(lines))
+        assert [part["text"] for part in got["results"]] == ["# Zebra\n\nThe zebra sleeps.\n\nIt dreams."]
+        assert "notes.zip has no text of 'none.md'" in await failure(client, "get", path="notes.zip: none.md")
 
 
 async def test_only_indexed_text_is_read(folder, store):
