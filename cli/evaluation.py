@@ -293,10 +293,10 @@ def _of_collection(
     if any(system.search is None or system.search.mode != "dense" for system in systems):
         yield from _by_stores(collection, systems, measures, depth, progress)
         return
-    from ragembed.evaluation.tasks import DEPTH, RetrievalTask, evaluate
+    from ragembed.evaluation.tasks import DEPTH, evaluate, retrieval_task
 
     configs = [system.config for system in systems if system.config is not None]
-    for _, measured in evaluate(RetrievalTask(collection, measures, depth or DEPTH), configs, progress=progress):
+    for _, measured in evaluate(retrieval_task(collection, measures, depth or DEPTH), configs, progress=progress):
         if measured.undefined is not None:
             raise ConfigError(f"{collection.name}: {measured.undefined}")
         yield measured

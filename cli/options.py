@@ -276,9 +276,6 @@ def shared(*names: str) -> Decorator:
     return with_options(*(setting_option(_Shared, name, filled=True) for name in names))
 
 
-device_option, quiet_option, store_option = shared("device"), shared("quiet"), shared("store")
-
-
 def in_option(text: str, default: str = "") -> Decorator:
     """Return the option that names collections; ``text`` says what the command does with them."""
     about = f"{text}, separated by commas; all means every collection."
@@ -308,7 +305,7 @@ def require_no(names: Collection[str], option: str) -> None:
             raise click.UsageError(f"{option} does not use {parameter.opts[0]}: leave it out")
 
 
-def words_of(query: tuple[str, ...]) -> str:
+def query_text(query: tuple[str, ...]) -> str:
     """Return a query that was given as one argument or as several words."""
     text = " ".join(query)
     if not text.strip():

@@ -12,10 +12,9 @@ from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
 from ragembed.config.fields import settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.config.specs import PLAIN, TEXT
-from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig, IndexingOptions, Store
-from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
+from ragembed.indexes.indexing.request import stored_config, stored_request
 
 _READING_OPTIONS = tuple(settings_of(IndexingOptions))
 
@@ -36,34 +35,6 @@ def indexing_options(store: Store | None, given: Mapping[str, Any], *, reset: bo
     options = stored[1] if stored else IndexingOptions()
     changes = {name: given[name] for name in _READING_OPTIONS if given.get(name) not in (None, ())}
     return replace(options, **changes)
-
-
-def indexing_request(
-    path: Path,
-    store: Store | None,
-    paths: tuple[Place, ...],
-    given: Mapping[str, Any],
-    *,
-    reset: bool = False,
-    device: str | None = None,
-    language: str | None = None,
-    allow_empty: bool = False,
-) -> IndexingRequest:
-    """Return the request to index ``paths`` into the store at ``path``.
-
-    ``given`` maps the names of the options for files, embedding and index to their values.
-    """
-    return IndexingRequest(
-        path,
-        paths,
-        indexing_options(store, given, reset=reset),
-        embedder_config(given, store),
-        index_config(given, store, reset=reset),
-        device,
-        language,
-        allow_empty=allow_empty,
-        opened=store,
-    )
 
 
 def postprocess_steps(text: str) -> tuple[str, ...]:

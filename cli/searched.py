@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,6 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.storage.layout import file_path, source_path
 
-Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 
 searched_options = with_options(
@@ -100,8 +100,8 @@ def report_stores(
         if not print_record(report.record, output, report.lines):
             report.show()
         raise click.exceptions.Exit(report.status)
-    stores = _stores(store, collections).items()
-    _print_reports("stores", (({"name": name}, _examined_or_failed(path, examine)) for name, path in stores), output)
+    stores = _stores(store, collections)
+    _print_reports("stores", (({"name": name}, partial(examine, path)) for name, path in stores.items()), output)
 
 
 def report_groups(
@@ -113,9 +113,9 @@ def report_groups(
         groups = opened.groups("dense")
         problems = dict(opened.problems)
     reports = [
-        ({"stores": names}, _examined_or_failed({name: stores[name] for name in names}, examine)) for names in groups
+        *(({"stores": names}, partial(examine, {name: stores[name] for name in names})) for names in groups),
+        *(({"stores": [name]}, partial(_failed, problem)) for name, problem in problems.items()),
     ]
-    reports += [({"stores": [name]}, _failed(problem)) for name, problem in problems.items()]
     _print_reports("groups", reports, output)
 
 
@@ -125,10 +125,16 @@ def _stores(store: Path | None, collections: str) -> dict[str, Path]:
     return stores_in(collections)
 
 
-def _print_reports(name: str, reports: Iterable[tuple[Mapping[str, Any], StoreReport]], output: str) -> None:
-    """Print reports, each with its store or stores, and exit with the worst status."""
+def _print_reports(
+    name: str, reports: Iterable[tuple[Mapping[str, Any], Callable[[], StoreReport]]], output: str
+) -> None:
+    """Print what each function returns, with its store or stores, or its error, and exit with the worst status."""
     entries, worst = [], 0
-    for about, report in reports:
+    for about, examine in reports:
+        try:
+            report = examine()
+        except (RagembedError, OSError) as error:
+            report = _failed(str(error))
         entries.append({**about, **report.record})
         worst = max(worst, report.status)
         if output == "text":
@@ -136,13 +142,6 @@ def _print_reports(name: str, reports: Iterable[tuple[Mapping[str, Any], StoreRe
             report.show()
     print_record({name: entries}, output, name)
     raise click.exceptions.Exit(worst)
-
-
-def _examined_or_failed(given: Given, examine: Callable[[Given], StoreReport]) -> StoreReport:
-    try:
-        return examine(given)
-    except (RagembedError, OSError) as error:
-        return _failed(str(error))
 
 
 def _failed(problem: str) -> StoreReport:

@@ -94,25 +94,13 @@ def search(
         Text of the query.
     store : str or pathlib.Path, optional
         Folder of the store. The default is the same as in :func:`index`.
-    k : int, default 10
-        Maximum number of hits, 0 or more.
-    mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-        ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
-    where : str or mapping, optional
-        Filter that selects the chunks to search, such as ``"ext = 'md'"``. None searches every chunk.
-    fusion : ragembed.Fusion, optional
-        How hybrid search fuses the scores. None uses the settings of the store.
-    ranking : ragembed.RankingOptions, optional
-        Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
-    min_relevance : float, optional
-        Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
+    k, mode, where, fusion, ranking, min_relevance : optional
+        As in :meth:`Store.search`.
 
     Raises
     ------
     StoreNotFoundError
-        If there is no store.
-    ConfigError
-        If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range.
+        If there is no store. Other errors are those of :meth:`Store.search`.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config.fields import read_value
 from ragembed.errors import ConfigError, RagembedError, StoreDamagedError
 from ragembed.files import read_sha256
 from ragembed.indexes.faiss_index.index import open_index
@@ -247,10 +248,10 @@ def _is_embedder(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and all(Path(name).name == name for name in files)
 
 
-def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
+def _of_kind(kind: type) -> Callable[[Any], bool]:
     def accepted(value: object) -> bool:
         try:
-            return value is None or read(value) is not None
+            return value is None or read_value(kind, value, "value") is not None
         except ConfigError:
             return False
 
@@ -260,18 +261,18 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 _META: Mapping[str, Callable[[Any], bool]] = {
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
-    "fusion": _readable_by(Fusion.from_dict),
-    RELEVANCE: _readable_by(RelevanceModel.from_dict),
-    "detected_language": _readable_by(catalog.read_detected_language),
+    "fusion": _of_kind(Fusion),
+    RELEVANCE: _of_kind(RelevanceModel),
+    "detected_language": _of_kind(catalog.LanguageRecord),
     "generation": _is_count,
-    "index": _readable_by(IndexConfig.from_dict),
-    "index_check": _readable_by(IndexEvaluation.from_dict),
-    "index_choice": _readable_by(IndexSelection.from_dict),
-    "indexing": _readable_by(catalog.read_request),
-    catalog.PART: _readable_by(catalog.PartRecord.from_dict),
+    "index": _of_kind(IndexConfig),
+    "index_check": _of_kind(IndexEvaluation),
+    "index_choice": _of_kind(IndexSelection),
+    "indexing": _of_kind(catalog.RunRecord),
+    catalog.PART: _of_kind(catalog.PartRecord),
     "unfinished": lambda value: isinstance(value, bool),
-    "wanted": _readable_by(catalog.read_chain),
-    "words": _readable_by(AnalyzerConfig.from_dict),
+    "wanted": _of_kind(catalog.ChainRecord),
+    "words": _of_kind(AnalyzerConfig),
 }
 """For each key, a function that returns whether a value is valid."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -402,7 +402,7 @@ class Store(Searchable):
         """Return the last measurement of the index: recall, latency and size; None if it has not been measured."""
         return self.read_database(catalog.index_check)
 
-    def last_request(self) -> dict[str, Any] | None:
+    def last_request(self) -> catalog.RunRecord | None:
         """Return the paths and options of the last indexing run, as JSON values; None if no files have been indexed."""
         return self.read_database(catalog.last_request)
 
@@ -447,7 +447,7 @@ class Store(Searchable):
                 "detected_language": catalog.detected_language(connection),
                 "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
-                **({} if (part := catalog.part(connection)) is None else {"part": part.to_dict()}),
+                **({} if (part := catalog.part(connection)) is None else {"part": asdict(part)}),
             }
 
     def _repr_html_(self) -> str:

@@ -240,7 +240,7 @@ class Embedder(VectorEncoder):
             Texts of one part of the corpus.
         """
         fit = SharedFit([self.extractor])
-        fit.gather_texts(_reject_str(texts))
+        fit.gather(_reject_str(texts), corpora=False)
         return fit.part()
 
     def fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
@@ -260,7 +260,7 @@ class Embedder(VectorEncoder):
         fit = SharedFit([built.extractor])
         for part in parts:
             fit.add(part)
-        fit.gather_corpora()
+        fit.gather(None)
         fit.finish()
         self._take_fit(config, built, texts)
         return self

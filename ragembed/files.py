@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Flag of ``os.open`` that refuses a symbolic link, on systems that have it; otherwise 0."""
@@ -185,6 +186,15 @@ def publish(temporary: Path, final: Path) -> None:
     sync_tree(temporary)
     temporary.replace(final)
     sync(final.parent)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the values in TOML; raise :class:`ValueError` for other text."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
 
 
 def is_unwritten(data: bytes) -> bool:

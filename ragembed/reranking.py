@@ -19,99 +19,64 @@ _ARCHITECTURE = "ForSequenceClassification"
 
 @runtime_checkable
 class Reranker(Protocol):
-    """An object that scores texts for a query, such as :class:`CrossEncoderReranker`."""
+    """An object that scores texts for a query, such as :class:`ModelReranker`."""
 
     def scores(self, query: str, texts: Sequence[str]) -> Sequence[float] | Floats:
         """Return one finite score per text; a higher score means a better match for ``query``."""
         ...
 
 
-class _ModelReranker:
-    """A model of sentence-transformers that is loaded on first use."""
+class ModelReranker:
+    """A model of sentence-transformers that scores texts for a query: a cross-encoder or a multi-vector model.
+
+    A cross-encoder reads query and text together in one forward pass; it is a model for sequence classification with
+    one output. A multi-vector model such as ColBERT compares each token of the query with each token of a text; it is a
+    model in the layout of sentence-transformers, PyLate or Stanford's ColBERT, with safetensors weights.
+
+    ``model`` is the folder of a model, or its id on the Hugging Face hub. It is loaded on first use, on the first of
+    the devices that ``device`` names as for :class:`ragembed.Embedder`. Threads may share one object. Raises
+    :class:`ragembed.errors.MissingExtraError` without sentence-transformers, and :class:`ragembed.errors.ModelError`
+    if the model is not found or is neither of them.
+
+    >>> from ragembed.reranking import ModelReranker
+    >>> reranker = ModelReranker("cross-encoder/ms-marco-MiniLM-L6-v2")                 # doctest: +SKIP
+    >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
+    (1,)
+    """
 
     def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
         require("sentence_transformers", "reranking")
         self._files = find_model(model, download=download, option="--rerank")
+        self._is_multi_vector = is_multi_vector(self._files.root)
         self._device = device
         self._batch_size = batch_size
         self._loading = threading.Lock()
         self._loaded: Any = None
+        if not self._is_multi_vector:
+            _require_cross_encoder(self._files)
+            return
+        for file in package_files(self._files.root):
+            if file.suffix == ".safetensors":
+                weight_files(file.parent)  # raises an error if a module has no such weights
 
-    def _model(self, kind: str) -> Any:
-        """Return the model, loaded once as an object of the class ``kind``."""
+    def scores(self, query: str, texts: Sequence[str]) -> Floats:
+        """Return the score of each text for ``query``, float32, shape ``(n,)``; higher is better.
+
+        The score of a multi-vector model is MaxSim: each token of the query contributes its largest cosine with a token
+        of the text. Text beyond the length that the model can read is not read.
+        """
+        if not texts:
+            return np.zeros(0, dtype=np.float32)
         with self._loading:
             if self._loaded is None:
+                kind = "MultiVectorEncoder" if self._is_multi_vector else "CrossEncoder"
                 self._loaded = _load(self._files, self._device, kind)
-            return self._loaded
-
-
-class CrossEncoderReranker(_ModelReranker):
-    """A cross-encoder of sentence-transformers, which reads query and text together in one forward pass.
-
-    ``model`` is the folder, or the id on the Hugging Face hub, of a model for sequence classification with one output;
-    it is loaded on first use, on the first of the devices that ``device`` names as for :class:`ragembed.Embedder`.
-    Threads may share one object. Raises :class:`ragembed.errors.MissingExtraError` without sentence-transformers, and
-    :class:`ragembed.errors.ModelError` if the model is not found or is not a cross-encoder.
-
-    >>> from ragembed.reranking import CrossEncoderReranker
-    >>> reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")          # doctest: +SKIP
-    >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
-    (1,)
-    """
-
-    def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
-        super().__init__(model, device=device, download=download, batch_size=batch_size)
-        _require_cross_encoder(self._files)
-
-    def scores(self, query: str, texts: Sequence[str]) -> Floats:
-        """Return the score of each text for ``query``, float32, shape ``(n,)``; higher is better.
-
-        Text beyond the window of the model is not read.
-        """
-        if not texts:
-            return np.zeros(0, dtype=np.float32)
-        pairs = [(query, text) for text in texts]
-        scores = self._model("CrossEncoder").predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
-        return np.asarray(scores, dtype=np.float32)
-
-
-class MultiVectorReranker(_ModelReranker):
-    """A multi-vector model such as ColBERT, which compares each token of the query with each token of a text.
-
-    ``model`` is the folder, or the id on the Hugging Face hub, of a model in the layout of sentence-transformers,
-    PyLate or Stanford's ColBERT, with safetensors weights. The other parameters, and the errors, are those of
-    :class:`CrossEncoderReranker`. Texts are encoded at each call.
-
-    >>> from ragembed.reranking import MultiVectorReranker
-    >>> reranker = MultiVectorReranker("answerdotai/answerai-colbert-small-v1")          # doctest: +SKIP
-    >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
-    (1,)
-    """
-
-    def __init__(self, model: str, *, device: str | None = None, download: bool = True, batch_size: int = 32) -> None:
-        super().__init__(model, device=device, download=download, batch_size=batch_size)
-        _require_multi_vector(self._files)
-
-    def scores(self, query: str, texts: Sequence[str]) -> Floats:
-        """Return the score of each text for ``query``, float32, shape ``(n,)``; higher is better.
-
-        The score is MaxSim: each token of the query contributes its largest cosine with a token of the text. Text
-        beyond the length for documents that the model states is not read.
-        """
-        if not texts:
-            return np.zeros(0, dtype=np.float32)
-        model = self._model("MultiVectorEncoder")
-        documents = [text.strip() for text in texts]  # as PyLate does
-        vectors = model.encode_document(documents, batch_size=self._batch_size, show_progress_bar=False)
-        scores = model.similarity(model.encode_query([query.strip()], show_progress_bar=False), vectors)
+        options = {"batch_size": self._batch_size, "show_progress_bar": False}
+        if not self._is_multi_vector:
+            return np.asarray(self._loaded.predict([(query, text) for text in texts], **options), dtype=np.float32)
+        documents = self._loaded.encode_document([text.strip() for text in texts], **options)  # as PyLate does
+        scores = self._loaded.similarity(self._loaded.encode_query([query.strip()], **options), documents)
         return np.asarray(scores[0].float().cpu(), dtype=np.float32)
-
-
-def find_reranker(model: str) -> CrossEncoderReranker | MultiVectorReranker:
-    """Return the reranker for the kind of ``model``, with the errors of both."""
-    require("sentence_transformers", "reranking")
-    multi_vector = is_multi_vector(find_model(model, option="--rerank").root)
-    return MultiVectorReranker(model) if multi_vector else CrossEncoderReranker(model)
 
 
 def _require_cross_encoder(files: ModelFiles) -> None:
@@ -123,18 +88,6 @@ def _require_cross_encoder(files: ModelFiles) -> None:
             f"cross-encoder (…{_ARCHITECTURE} in its config.json), such as cross-encoder/ms-marco-MiniLM-L6-v2, or a "
             "multi-vector model"
         )
-
-
-def _require_multi_vector(files: ModelFiles) -> None:
-    """Raise :class:`ModelError` for another kind of model, or if a module has no safetensors weights."""
-    if not is_multi_vector(files.root):
-        raise ModelError(
-            f"the model {files.name!r} is no multi-vector model: expected one in the layout of sentence-transformers, "
-            "PyLate or Stanford's ColBERT, such as answerdotai/answerai-colbert-small-v1"
-        )
-    for file in package_files(files.root):
-        if file.suffix == ".safetensors":
-            weight_files(file.parent)
 
 
 def _load(files: ModelFiles, device: str | None, kind: str) -> Any:

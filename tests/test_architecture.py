@@ -37,21 +37,13 @@ LAYERS = (
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
-    "transformers": (
-        "ragembed.models.generation",
-        "ragembed.models.transformers_model",
-        "ragembed.papers.training.encoder",
-    ),
+    "transformers": ("ragembed.models.generation", "ragembed.models.transformers_model"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.papers", "ragembed.postprocess.estimators", "ragembed.reports"),
     "scipy": ("ragembed.papers", "ragembed.reports"),
     "openvino": ("ragembed.models.openvino_bert",),
     "openTSNE": ("ragembed.reports.map",),
-    "matplotlib": (
-        "ragembed.papers.sentences.plots",
-        "ragembed.papers.training.pictures",
-        "ragembed.papers.reproduction.figures",
-    ),
+    "matplotlib": ("ragembed.papers.sentences.plots",),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.faiss_index",),

@@ -123,7 +123,7 @@ MISSING = [
     ("from ragembed.papers import clustering_accuracy", "papers"),
     ("from ragembed.papers import classification_accuracy", "papers"),
     ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "papers"),
-    ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "torch"),
+    ("from ragembed.reranking import ModelReranker; ModelReranker('x')", "torch"),
     ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "torch"),
     (
         "from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'], standalone_mode=False)",

@@ -88,7 +88,7 @@ CASES = {  # name: action or function that returns it, most files, most function
     "index": (lambda: index, 81, 644),
     "query": (lambda: query, 66, 465),
     "search": (search, 23, 119),
-    "langchain": (langchain, 62, 349),
+    "langchain": (langchain, 63, 349),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import FilterOptions, shared, takes, words_of
+from ragembed.cli.options import FilterOptions, query_text, shared, takes
 from ragembed.cli.output import say, say_weak
 from ragembed.cli.searched import ask, open_searched, searched_options
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
@@ -71,7 +71,7 @@ def command(
 
     Exit status: 0 with text, 1 without, 2 for an error.
     """
-    asked, where = words_of(query), selection.condition
+    asked, where = query_text(query), selection.condition
     settings: dict[str, Any] = {"format": output, "tokenizer": tokenizer, "min_relevance": min_relevance}
     with open_searched(store, collections, refresh=refresh) as opened:
         context, notes = ask(opened, mode, where, lambda: opened.context(asked, budget, mode, where=where, **settings))

@@ -14,11 +14,9 @@ from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import (
     INDEX_OPTIONS,
     WritingCommand,
-    device_option,
     format_option,
     index_options,
-    quiet_option,
-    store_option,
+    shared,
 )
 from ragembed.cli.output import counted, say, say_choice, shown_path, warnings_as_notes
 from ragembed.cli.requests import index_config
@@ -52,11 +50,10 @@ _LASTING = {Part.DATABASE, Part.CANARY}
     default=None,
     help="With --repair, accept the rows in store.db even if they differ from the committed ones.",
 )
-@store_option
+@shared("store")
 @each_in_option
 @index_options
-@device_option
-@quiet_option
+@shared("device", "quiet")
 @format_option
 def command(
     integrity: bool,

@@ -31,7 +31,7 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, choose_store_with_origin, collections_files, confirm_models
-from ragembed.cli.requests import indexing_request
+from ragembed.cli.requests import embedder_config, index_config, indexing_options
 from ragembed.config.fields import setting
 from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
@@ -188,15 +188,16 @@ def command(
     first = where if written is None else next(iter(written.stores.values()), where)
     try:
         with open_existing(first, device) as opened:
-            request = indexing_request(
+            request = IndexingRequest(
                 where,
-                opened,
                 paths,
-                given,
-                reset=options.reset_options,
-                device=device,
-                language=options.language,
+                indexing_options(opened, given, reset=options.reset_options),
+                embedder_config(given, opened),
+                index_config(given, opened, reset=options.reset_options),
+                device,
+                options.language,
                 allow_empty=options.allow_empty,
+                opened=opened,
             )
             if options.watch:
                 _watch(request, progress, output, poll=options.poll, wait_seconds=wait_seconds)

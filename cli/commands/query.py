@@ -15,12 +15,12 @@ from ragembed.cli.options import (
     FilterOptions,
     PlacePath,
     format_option,
+    query_text,
     require_no,
     setting_option,
     shared,
     takes,
     with_number,
-    words_of,
 )
 from ragembed.cli.output import for_terminal, link, print_record, say, say_weak
 from ragembed.cli.project import apply_collection, confirm_models
@@ -34,7 +34,7 @@ from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.printable import counted, printable, printable_line
-from ragembed.reranking import find_reranker
+from ragembed.reranking import ModelReranker
 
 if TYPE_CHECKING:
     from ragembed.indexes.search.explain import Explanation
@@ -148,7 +148,7 @@ def command(
 
     Exit status: 0 with results or --why, 1 without, 2 for an error, such as a FILE that is not in the store.
     """
-    text = words_of(query)
+    text = query_text(query)
     if why is not None:
         from ragembed.cli.explain import explain_absence
 
@@ -158,7 +158,7 @@ def command(
     if paths_only:
         require_no(("per_file", "explain"), "--files")
         options = replace(options, per_file=1)
-    reranker = None if options.rerank is None else find_reranker(options.rerank)
+    reranker = None if options.rerank is None else ModelReranker(options.rerank)
     steps = {name: value for name, value in asdict(options).items() if name != "rerank"}
     ranking = RankingOptions(reranker=reranker, **steps)
     settings: dict[str, Any] = {"where": selection.condition, "ranking": ranking, "min_relevance": min_relevance}

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from ragembed.cli.options import WritingCommand, format_option, setting_option, store_option, with_options
+from ragembed.cli.options import WritingCommand, format_option, setting_option, shared, with_options
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
@@ -27,7 +27,7 @@ refit_options = with_options(
 
 @click.command(name="refit", cls=WritingCommand)
 @refit_options
-@store_option
+@shared("store")
 @format_option
 def command(
     postprocess: str | None, query_fit: QueryFit | None, store: Path | None, wait_seconds: float, output: str

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option, store_option
+from ragembed.cli.options import format_option, shared
 from ragembed.cli.output import counted, print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import (
     NEVER_SET,
@@ -22,6 +22,7 @@ from ragembed.cli.project import (
     project,
 )
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores, say_notes
+from ragembed.config.fields import from_json
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import registry_file
 from ragembed.config.specs import PLAIN
@@ -138,7 +139,7 @@ _EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
 
 
 @click.command(name="status")
-@store_option
+@shared("store")
 @each_in_option
 @click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
 @click.option(
@@ -259,9 +260,9 @@ def _contents(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         shown += "" if texts["is_read"] else ", which the model was not made for"
     yield "language", status["language"] + shown
     if index["check"] is not None:
-        yield "measured", IndexEvaluation.from_dict(index["check"]).describe()
+        yield "measured", from_json(IndexEvaluation, index["check"]).describe()
     if index["choice"] is not None:
-        choice = IndexSelection.from_dict(index["choice"])
+        choice = from_json(IndexSelection, index["choice"])
         yield from [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
         yield from (*choice.describe(), ("built", choice.built_on))
     yield "size", readable_bytes(status["bytes"])

@@ -83,9 +83,10 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     from ragembed.extractors.kept_states import kept_states
     from ragembed.papers.reproduction import find_item, items
     from ragembed.papers.reproduction.data import COLLECTIONS
-    from ragembed.papers.reproduction.figures import check_figure, write
+    from ragembed.papers.reproduction.figures import write
     from ragembed.papers.reproduction.reproduction_report import text
     from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
+    from ragembed.papers.sentences.plots import new_figure
 
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if (names and paper is None) or not (names or options.listed):
@@ -111,7 +112,7 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
         options.head_from,
         not options.measured_only,
     )
-    check_figure()
+    new_figure()  # raises an error without matplotlib
     with kept_states():
         for number, item in enumerate(chosen):
             if number:

@@ -19,6 +19,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
 from ragembed.indexes.collection import Collection
+from ragembed.indexes.faiss_index.vectors import nearest
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction, derived
@@ -26,7 +27,6 @@ from ragembed.indexes.storage.embedders import QUERIES as FIT_QUERIES
 from ragembed.indexes.storage.embedders import joined, load_queries
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Rows
-from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.types import Doubles, Floats, Halves, Integers
 
@@ -44,8 +44,6 @@ PARTS, FEW = 9, 5_000
 """Number of random parts to measure the effect of chance, for up to 5,000 vectors; above, one part is enough."""
 QUERIES, NEAREST = 256, 10
 """Number of pseudo-queries, and of results to compare for each."""
-
-_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +218,8 @@ class _DriftMeasurement:
         texts: list[str] = []
         for (_, connection), rows in zip(self._stores, self._rows, strict=True):
             texts += catalog.texts_of_rows(connection, rows[::step].tolist()).values()
-        ids = list(tokenizer.ids(texts))
-        counter = TokenCounter(tokenizer.vocabulary_size, special)
-        counter.add(TokenIds.of(ids))
+        counter = TokenCounter(tokenizer)
+        ids = list(counter.add(texts))
         fitted, now = weights.require_fitted(), counter.statistics()
         before, after = weights.table, weights.table_for(scaled_up(now, self._vectors))
         shift = None
@@ -254,7 +251,7 @@ class _DriftMeasurement:
         was, now, *by_chance = (
             nearest(
                 unit_rows(chain.queries.transform(queries)), unit_rows(chain.documents.transform(searched)), NEAREST
-            )
+            )[0]
             for chain in (embedder.chain, refitted.chain, *parts)
         )
         return {"overlap": overlap(was, now), "chance": min((overlap(part, now) for part in by_chance), default=1.0)}
@@ -352,19 +349,6 @@ def chance_size(before: int, now: int, kept: int) -> int:
         return now
     inverse = 1 / before + 2 / now - 2 * kept / (before * now)
     return max(1, min(now, round(1 / inverse)))
-
-
-def nearest(queries: Floats, documents: Floats, k: int) -> NDArray[np.int64]:
-    """Return the positions of the ``k`` documents with the largest inner products with each query, unordered.
-
-    Both arrays are float32, shape ``(n, d)``. The result is int64, shape ``(queries, min(k, documents))``.
-    """
-    k = min(k, len(documents))
-    positions = np.empty((len(queries), k), dtype=np.int64)
-    for start in range(0, len(queries), _BLOCK):
-        scores = queries[start : start + _BLOCK] @ documents.T
-        positions[start : start + len(scores)] = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-    return positions
 
 
 def judge(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ragembed.config.fields import settings_of
+from ragembed.config.fields import from_json, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import is_url, shown_path
 from ragembed.embedder import Embedder
@@ -68,13 +68,13 @@ class Commands:
     @classmethod
     def of(cls, store: Store) -> Commands:
         """Return the commands for an open store, whose settings may be damaged."""
-        request = store.last_request() or {}
-        options = IndexingOptions.from_dict(request["options"]) if request else None
+        request = store.last_request()
+        options = from_json(IndexingOptions, request["options"]) if request else None
         try:
             config = stored_config(store)
         except (RagembedError, OSError):
             config = None
-        return cls(store.path, request.get("paths", ()), options, config, store.language)
+        return cls(store.path, request["paths"] if request else (), options, config, store.language)
 
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""

@@ -26,7 +26,7 @@ from ragembed.indexes.faiss_index.file_check import COUNT, FLAT_TYPES, HEADER, I
 from ragembed.indexes.faiss_index.gpus import centroids_on_gpus, to_gpus
 from ragembed.indexes.faiss_index.index import SegmentIndex, list_codes, list_ids, transformed
 from ragembed.indexes.faiss_index.records import FLAT, TRAINING_PER_LIST, IndexSpec, faiss, require_library
-from ragembed.indexes.faiss_index.vectors import ArrayVectors, Vectors, blocks, stratified
+from ragembed.indexes.faiss_index.vectors import ArrayVectors, Vectors, stratified, vector_blocks
 from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
@@ -79,9 +79,8 @@ def build_index(
     try:
         index = faiss.index_factory(vectors.dim, spec.factory(len(vectors), vectors.dim), faiss.METRIC_INNER_PRODUCT)
         if spec.name == "sq8":  # trained on the range of all vectors, so that rounding is the only error of its codes
-            index.train(
-                np.concatenate([np.stack([block.min(axis=0), block.max(axis=0)]) for _, block in blocks(vectors)])
-            )
+            ranges = [np.stack([block.min(axis=0), block.max(axis=0)]) for _, block in vector_blocks(vectors)]
+            index.train(np.concatenate(ranges))
         elif not index.is_trained:
             _train(index, vectors, gpus)
         with create_file(file) as stream:
@@ -159,7 +158,7 @@ def _write_flat(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Advance
     for name in FLAT_TYPES:
         stream.write(HEADER.pack(name, vectors.dim, len(vectors), _UNUSED, _UNUSED, True, INNER_PRODUCT))
     stream.write(COUNT.pack(len(vectors) * vectors.dim))
-    for _, block in blocks(vectors):
+    for _, block in vector_blocks(vectors):
         stream.write(np.ascontiguousarray(block, dtype="<f4").data)
         advance(len(block))
     _write_ids(rows, stream)
@@ -173,7 +172,7 @@ def _write_codes(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
     # The serialised empty index ends with two counts of 0, for codes and for ids. They are written with the data.
     stream.write(empty[: -2 * COUNT.size])
     stream.write(COUNT.pack(len(vectors) * index.sa_code_size()))
-    for _, block in blocks(vectors):
+    for _, block in vector_blocks(vectors):
         stream.write(index.sa_encode(block).tobytes())
         advance(len(block))
     _write_ids(rows, stream)
@@ -188,7 +187,7 @@ def _write_whole(index: Any, vectors: Vectors, rows: Rows, stream: BinaryIO, adv
     if isinstance(index, faiss.IndexHNSW):
         index.hnsw.efConstruction = EF_CONSTRUCTION
     with_ids = faiss.IndexIDMap(index)
-    for start, block in blocks(vectors):
+    for start, block in vector_blocks(vectors):
         with_ids.add_with_ids(block, rows[start : start + len(block)])
         advance(len(block))
     faiss.write_index(with_ids, faiss.PyCallbackIOWriter(stream.write))
@@ -209,7 +208,7 @@ def _write_lists(
     scratch = Path(tempfile.mkdtemp(prefix=".lists-", dir=folder))
     try:
         files: list[Path] = []
-        for start, block in blocks(vectors):
+        for start, block in vector_blocks(vectors):
             searched = transformed(index, block)
             ids = np.ascontiguousarray(rows[start : start + len(block)], dtype=np.int64)
             numbers = np.ascontiguousarray(assign(searched), dtype=np.int64)
@@ -251,7 +250,7 @@ def _merge(parts: Sequence[Any], lists: Any, stream: BinaryIO) -> None:
 # A trial of kinds that FAISS's factory strings name
 
 
-def check(spec: IndexSpec, dim: int) -> None:
+def require_buildable(spec: IndexSpec, dim: int) -> None:
     """Raise :class:`ConfigError` unless an index of this kind can be built, stored, searched with a filter and read.
 
     The check builds a small index of random vectors with few lists. Named kinds are known to work and skip it.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError
 from ragembed.evaluation.retrieval import paired_bootstrap
-from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, require_buildable
 from ragembed.indexes.faiss_index.index import USUAL_K, RefinedIndex, open_index
 from ragembed.indexes.faiss_index.records import (
     AUTO,
@@ -36,7 +36,7 @@ from ragembed.indexes.faiss_index.records import (
     parse_spec,
     short,
 )
-from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks
+from ragembed.indexes.faiss_index.vectors import Vectors, nearest, vector_blocks
 from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 from ragembed.version import install_command
@@ -74,10 +74,10 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
     """
     best = np.full((len(queries), K), -np.inf, dtype=np.float32)
     for vectors, allowed in parts:
-        for start, block in blocks(vectors):
+        for start, block in vector_blocks(vectors):
             candidates = block if allowed is None else np.ascontiguousarray(block[allowed[start : start + len(block)]])
             if len(candidates):
-                best = -np.sort(-np.hstack([best, best_products(queries, candidates, K)]), axis=1)[:, :K]
+                best = -np.sort(-np.hstack([best, nearest(queries, candidates, K)[1]]), axis=1)[:, :K]
     k = int(np.isfinite(best[0]).sum()) if len(queries) else 0
     return Truth(queries, best[:, k - 1] if k else np.zeros(len(queries), dtype=np.float32), k)
 
@@ -93,10 +93,11 @@ def recall(search: Search, truth: Truth) -> Recall:
 def least_effort(
     search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
 ) -> int:
-    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
+    """Return the smallest effort whose recall interval starts at ``wanted`` or above, or the highest if none does.
 
     ``search`` maps an effort to its search.
     """
+    most = min(most, MOST_EFFORT)
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
         ladder.append(min(max(ladder[-1] + 1, int(ladder[-1] * _STEP)), most))
@@ -116,13 +117,6 @@ def least_effort(
         else:
             low = middle + 1
     return min(ladder[low], most)
-
-
-def tuned_effort(
-    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
-) -> int | None:
-    """Return the result of :func:`least_effort`, or None for an exhaustive index, which has no effort."""
-    return least_effort(search, min(most, MOST_EFFORT), truth, wanted, limit_ms) if most else None
 
 
 def latency_ms(search: Search, queries: Floats) -> float:
@@ -378,7 +372,7 @@ class _Trial:
 
     def run(self, spec: IndexSpec, file: Path) -> _Attempt:
         vectors, rows = self.given.vectors, self.given.rows
-        check(spec, vectors.dim)
+        require_buildable(spec, vectors.dim)
         self.progress.start(f"building {spec.name}", "vectors", len(rows))
         build_index(spec, vectors, rows, file, self.progress.advance, self.gpus)
         self.progress.finish()
@@ -401,7 +395,7 @@ class _Trial:
 
         most, wanted = index.most_effort, self.budget.wanted_recall
         tuning, measuring = self._truths
-        effort = tuned_effort(search, most, tuning, wanted, self.limit_ms)
+        effort = least_effort(search, most, tuning, wanted, self.limit_ms) if most else None
         reached = recall(search(effort), measuring)
         if effort is not None and reached.mean < wanted:
             effort = max(effort, least_effort(search, most, measuring, wanted, self.limit_ms))

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from ragembed.config.fields import documented, setting
+from ragembed.config.fields import documented, from_json, read_value, setting
 from ragembed.errors import ConfigError, MissingExtraError
 from ragembed.resources import out_of_memory, require_room
 
@@ -190,8 +190,6 @@ def require_library(*kinds: str) -> None:
             raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}") from faiss.error
 
 
-Record = TypeVar("Record")
-
 LATENCY_MS, RECALL = 30.0, 0.98
 """Targets for budgets that set no latency or recall."""
 
@@ -331,8 +329,10 @@ class IndexConfig:
         values : mapping
             The output of :meth:`to_dict`.
         """
-        limits = _fields(values, "kind")
-        return _made(cls, {"kind": values["kind"], "budget": _made(Budget, limits)})
+        if not isinstance(values, dict) or "kind" not in values:
+            raise ConfigError(f"invalid {cls.__name__} {values!r:.80}: expected an object with a kind and a budget")
+        budget = {name: value for name, value in values.items() if name != "kind"}
+        return cls(read_value(str, values["kind"], "kind"), from_json(Budget, budget))
 
     def describe(self) -> str:
         """Return the kind and the limits of the budget as text."""
@@ -348,9 +348,6 @@ class Recall:
     high: float
     queries: int
 
-    def __post_init__(self) -> None:
-        _require_types(self, mean=float, low=float, high=float, queries=int)
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -360,11 +357,6 @@ class Measurement:
     latency_ms: float | None
     bytes: int
 
-    def __post_init__(self) -> None:
-        _require_types(self, bytes=int)
-        if self.latency_ms is not None:
-            _require_types(self, latency_ms=float)
-
     def describe(self) -> str:
         """Return the measurement as text."""
         parts = []
@@ -373,13 +365,6 @@ class Measurement:
         if self.latency_ms is not None:
             parts.append(f"{self.latency_ms:.2g} ms a query")
         return ", ".join([*parts, f"{self.bytes / 1e6:,.1f} MB"])
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
-        """Create a record from the output of :func:`dataclasses.asdict`; raises :class:`ConfigError` if invalid."""
-        others = _fields(values, "recall")
-        recall = None if values["recall"] is None else _made(Recall, _fields(values["recall"]))
-        return _made(cls, {**others, "recall": recall})
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +385,7 @@ class IndexSelection:
 
     def __post_init__(self) -> None:
         parse_spec(self.kind)
-        _require_types(self, rows=int, built_on=str)
-        if not all(type(text) is str for text in (*self.reasons, self.runner_up or "")):
-            raise ConfigError(f"reasons is {str(self.reasons)[:80]}: expected a list of texts")
-        if self.effort is not None and (type(self.effort) is not int or self.effort < 1):
+        if self.effort is not None and self.effort < 1:
             raise ConfigError(f"effort is {self.effort!r}: expected a whole number, 1 or more")
 
     def describe(self) -> list[tuple[str, str]]:
@@ -415,13 +397,6 @@ class IndexSelection:
         """Return the fields as JSON values."""
         return {**asdict(self), "wanted": self.wanted.to_dict()}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> IndexSelection:
-        """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
-        others = _fields(values, "wanted", "reasons")
-        wanted, reasons = IndexConfig.from_dict(values["wanted"]), _tuple(values["reasons"])
-        return _made(cls, {**others, "wanted": wanted, "reasons": reasons})
-
 
 @dataclass(frozen=True, slots=True)
 class IndexEvaluation:
@@ -431,9 +406,6 @@ class IndexEvaluation:
     date: str
     rows: int
     segments: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _require_types(self, date=str, rows=int)
 
     def describe(self) -> str:
         """Return the measurement as text."""
@@ -445,42 +417,7 @@ class IndexEvaluation:
         """Return the fields as JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> IndexEvaluation:
-        """Create a record from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
-        others = _fields(values, "measurement", "segments")
-        measurement = Measurement.from_dict(values["measurement"])
-        return _made(cls, {**others, "measurement": measurement, "segments": _tuple(values["segments"])})
-
 
 def short(number: float) -> str:
     """Return a number as text: whole from 100 on, below with two digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
-
-
-def _fields(values: Any, *needed: str) -> dict[str, Any]:
-    """Require the ``needed`` fields and return all others."""
-    if not isinstance(values, dict) or not set(needed) <= values.keys():
-        expected = f"an object with {', '.join(needed)}" if needed else "an object"
-        raise ConfigError(f"invalid record {str(values)[:80]}: expected {expected}")
-    return {str(name): value for name, value in values.items() if name not in needed}
-
-
-def _tuple(values: Any) -> tuple[Any, ...]:
-    if not isinstance(values, (list, tuple)):
-        raise ConfigError(f"invalid value {str(values)[:80]}: expected a list")
-    return tuple(values)
-
-
-def _require_types(record: Any, **types: type) -> None:
-    for name, expected in types.items():
-        value = getattr(record, name)
-        if type(value) is not expected and not (expected is float and type(value) is int):
-            raise ConfigError(f"{name} is {str(value)[:80]!r}: expected {expected.__name__}")
-
-
-def _made(record: type[Record], values: Mapping[str, Any]) -> Record:
-    try:
-        return record(**values)
-    except TypeError as error:
-        raise ConfigError(f"invalid {record.__name__} {str(values)[:80]}: {error}") from error

@@ -14,6 +14,7 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats, Integers
 
 _BLOCK_BYTES = 16 * 1024**2
+_QUERIES = 512
 _LEAST_SUMMED_ALIKE = 16
 """Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
 
@@ -66,7 +67,7 @@ class ArrayVectors:
         return np.ascontiguousarray(self._array[positions], dtype=np.float32)
 
 
-def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
+def vector_blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
     """Yield the first position and the vectors of each block of ``size`` vectors, by default 16 MiB."""
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
@@ -99,12 +100,24 @@ def dot_products(queries: Floats, vectors: Floats) -> Floats:
     return products
 
 
-def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
-    """Return the ``k`` largest inner products of each query, shape ``(n, min(k, m))``, best first."""
-    if faiss.is_installed():
-        scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
-        return scores
-    return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
+def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
+    """Return the positions and the inner products of the ``k`` nearest vectors of each query, best first.
+
+    Their shape is ``(n, min(k, m))``. ``leave_out``, shape ``(n,)``, has the position of a vector that does not count
+    for a query.
+    """
+    k = min(k, len(vectors))
+    positions = np.empty((len(queries), k), dtype=np.int64)
+    products = np.empty((len(queries), k), dtype=np.float32)
+    for start in range(0, len(queries), _QUERIES):
+        part = slice(start, start + _QUERIES)
+        scores = queries[part] @ vectors.T
+        if leave_out is not None:
+            scores[np.arange(len(scores)), leave_out[part]] = -np.inf
+        last = scores.shape[1] - k
+        found = np.sort(np.argpartition(scores, min(last, scores.shape[1] - 1), axis=1)[:, last:])
+        products[part], positions[part] = k_best(np.take_along_axis(scores, found, axis=1), found, k)
+    return positions, products
 
 
 def places_in(ascending: Rows, wanted: Rows) -> Rows:

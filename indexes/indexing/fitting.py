@@ -123,7 +123,7 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
             f"{steps} cannot be fitted on {counted(vectors, 'chunk')} yet: fitting needs {least:,} chunks or more"
         ]
     try:
-        return fit_together(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
+        return fit_on_stores(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
     except RankError as error:
         return None, [f"the post-processors were not fitted: {error}"]
 
@@ -138,7 +138,7 @@ def _needs_fit(current: Embedder, wanted: EmbedderConfig, vectors: int) -> bool:
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
-def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
+def fit_on_stores(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
     """Fit ``unfitted`` on stores with the same raw vectors; raises RankError if these have too few dimensions."""
     progress.start("fitting", "chunks", None)
     raw = sample_raw(_distinct(opened), unfitted.config.seed)
@@ -205,7 +205,7 @@ def reencode(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progre
     vectors of the stores.
     """
     progress.start("fitting", "chunks", sum(len(store) for store, _ in opened))
-    unfitted.fit_extractor(_counted(_texts(opened), progress))
+    unfitted.fit_extractor(counted_texts(_texts(opened), progress))
     progress.finish()
     seed = unfitted.config.seed
     sample, distinct = Reservoir(FIT_LIMIT, seed), DistinctRows(len(opened))
@@ -234,7 +234,8 @@ def reencode(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progre
             writer.replace_vectors(unfitted, parts, raws.shape[1], meta, unfitted.fitted_queries)
 
 
-def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+def counted_texts(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+    """Yield ``texts``, and advance ``progress`` by one for each."""
     for text in texts:
         yield text
         progress.advance(1)

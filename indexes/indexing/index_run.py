@@ -46,7 +46,7 @@ from ragembed.indexes.storage.writer import BATCH, StoreWriter
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, chunk_ids, text_hash
 from ragembed.printable import counted
-from ragembed.progress import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress, phase
 from ragembed.resources import configure_torch, give_back
 from ragembed.types import Floats
 from ragembed.version import install_command
@@ -348,23 +348,10 @@ def index_files(
         require_writable(request.store)
         scan = run.scan(embedder, {}, spool)
         run.require_files(embedder, spool.chunks, scan)
-        _fit_extractor(run, embedder, spool)
+        with phase(run.progress, "fitting", "chunks", spool.chunks):
+            embedder.fit_extractor(fitting.counted_texts(spool.texts(), run.progress))
         store = stack.enter_context(_created(run, embedder, wait_seconds))
         return _write(run, store, spool, scan, is_new=True)
-
-
-def _fit_extractor(run: IndexRun, embedder: Embedder, spool: Spool) -> None:
-    """Fit the token weights and static vectors of a new store on its whole corpus, in one pass over the spool."""
-    progress = run.progress
-
-    def texts() -> Iterator[str]:
-        for _, chunks in spool:
-            yield from (chunk.embedded_text for chunk in chunks)
-            progress.advance(len(chunks))
-
-    progress.start("fitting", "chunks", spool.chunks)
-    embedder.fit_extractor(texts())
-    progress.finish()
 
 
 @contextmanager
@@ -462,9 +449,8 @@ class IndexRun:
             framing = embedder.max_tokens - embedder.text_tokens
             counted: set[bytes] = set()
             tokens: list[int] = []
-            coming = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
             waiting = (text for store in opened for text in store.read_database(catalog.waiting_texts).values())
-            for batch in blocks(chain(coming, waiting), BATCH):
+            for batch in blocks(chain(spool.texts(), waiting), BATCH):
                 texts = {text_hash(text): text for text in batch}
                 has_vector = counted.union(*(store.encoded(texts) for store in opened))
                 new = [text for key, text in texts.items() if key not in has_vector]

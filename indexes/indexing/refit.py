@@ -14,7 +14,7 @@ from ragembed.indexes.indexing.fitting import (
     OpenedStore,
     finish_store,
     fit_if_needed,
-    fit_together,
+    fit_on_stores,
     fits_on_store,
     has_outgrown_tokens,
     least_fit,
@@ -164,7 +164,7 @@ def apply_settings(
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
             unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
-            fit_together(opened, unfitted, listener).adopt(writer, listener, meta)
+            fit_on_stores(opened, unfitted, listener).adopt(writer, listener, meta)
         else:
             reencode(opened, Embedder(config, device=device, download=False), listener, meta)
         warn(finish_store(store, writer, listener, again=True))
@@ -228,7 +228,7 @@ def _refit(
             f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
         )
     if len({embedder.raw_fingerprint for embedder in embedders}) == 1:
-        fit = fit_together(opened, fitted, progress)
+        fit = fit_on_stores(opened, fitted, progress)
         for _, writer in opened:
             fit.adopt(writer, progress, wanted_record(fitted.config))
     else:

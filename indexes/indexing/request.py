@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from ragembed.config.fields import documented, setting
+from ragembed.config.fields import documented, from_json, setting
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
 from ragembed.documents.chunking import ChunkingConfig
@@ -19,6 +18,7 @@ from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.storage.catalog import RunRecord
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
 
@@ -124,23 +124,6 @@ class IndexingOptions:
         """Return the options as JSON values, by name."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
-        """Create options from the output of :meth:`to_dict`.
-
-        Parameters
-        ----------
-        fields : mapping
-            The options by name.
-        """
-        options = cls(**fields)
-        return replace(
-            options,
-            exclude=tuple(options.exclude),
-            include=tuple(options.include),
-            text_columns=tuple(options.text_columns),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class IndexingRequest:
@@ -187,17 +170,17 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     last = opened.last_request() if part is None else part.indexing
     if last is None:
         return None
-    return tuple(file_path(name, opened.path) for name in last["paths"]), IndexingOptions.from_dict(last["options"])
+    return tuple(file_path(name, opened.path) for name in last["paths"]), from_json(IndexingOptions, last["options"])
 
 
 def next_request(
-    before: Mapping[str, Any] | None, roots: Sequence[str], gone: Sequence[str], options: IndexingOptions
-) -> dict[str, Any]:
+    before: RunRecord | None, roots: Sequence[str], gone: Sequence[str], options: IndexingOptions
+) -> RunRecord:
     """Return the record of paths and options for the run after one that compared ``roots``, without those ``gone``."""
     paths = dict.fromkeys([*(before["paths"] if before else []), *roots])
     remaining = [name for name in paths if name not in gone]
     # JSON turns tuples into lists, as in the record to compare with.
-    request: dict[str, Any] = json.loads(json.dumps({"paths": remaining, "options": options.to_dict()}))
+    request: RunRecord = json.loads(json.dumps({"paths": remaining, "options": options.to_dict()}))
     return request
 
 

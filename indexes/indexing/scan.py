@@ -15,7 +15,6 @@ from functools import cached_property
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ragembed.documents import chunking
 from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
@@ -95,12 +94,6 @@ class Scan:
         """Return the fields as JSON values."""
         return {**asdict(self), "kept": sorted(self.kept)}
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Scan:
-        """Create a scan from the output of :meth:`to_dict`."""
-        touched = [SourceRecord(**source) for source in fields["touched"]]
-        return cls(**{**fields, "touched": touched, "kept": set(fields["kept"])})
-
 
 def sort_paths(
     paths: Sequence[Place], request: IndexingRequest, stored_files: Mapping[str, SourceRecord]
@@ -172,6 +165,10 @@ class ChunkedFiles(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
         """Yield each file and its chunks."""
+
+    def texts(self) -> Iterator[str]:
+        """Yield the embedded text of each chunk."""
+        return (chunk.embedded_text for _, chunks in self for chunk in chunks)
 
 
 class Spool(ChunkedFiles):

@@ -260,4 +260,4 @@ def read_weight(unread: float) -> float:
 
 def stored_fusion(connection: sqlite3.Connection) -> Fusion:
     """Return the store's default fusion settings; raise :class:`StoreDamagedError` if they are damaged."""
-    return catalog.parsed_meta(connection, "fusion", Fusion.from_dict) or Fusion()
+    return catalog.parsed_meta(connection, "fusion", Fusion) or Fusion()

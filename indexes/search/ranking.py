@@ -135,7 +135,7 @@ class RankingOptions:
         Whether to fold a chunk into a better one if its words nearly repeat those of the better one.
     reranker : ragembed.reranking.Reranker, optional
         Object that scores the best candidates again by reading each together with the query, such as
-        :class:`ragembed.reranking.CrossEncoderReranker`. None keeps the scores of the search.
+        :class:`ragembed.reranking.ModelReranker`. None keeps the scores of the search.
     rerank_depth : int, default 50
         Number of candidates that the reranker reads, 1 or more. The others follow after them.
     per_file : int, optional
@@ -177,7 +177,7 @@ class RankingOptions:
         if self.reranker is not None and not isinstance(self.reranker, Reranker):
             raise ConfigError(
                 f"reranker is of type {type(self.reranker).__name__}: expected an object with scores(query, texts), "
-                "such as CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
+                "such as ModelReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
 

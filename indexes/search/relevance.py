@@ -123,7 +123,7 @@ def _finite(value: object) -> float:
 
 def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
     """Return the relevance model of the store's embedder, or None if it was not fitted with this embedder."""
-    model = catalog.parsed_meta(connection, KEY, RelevanceModel.from_dict)
+    model = catalog.parsed_meta(connection, KEY, RelevanceModel)
     return model if model is not None and model.fingerprint == catalog.embedder(connection)["fingerprint"] else None
 
 

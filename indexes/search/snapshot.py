@@ -16,7 +16,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import open_regular
-from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
+from ragembed.indexes.faiss_index.vectors import inner_products, places_in, vector_blocks
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
@@ -366,7 +366,7 @@ class Snapshot:
             by_row = np.zeros(catalog.last_row(store.connection) + 1, dtype=np.float32)
             for key, segment in store.segments().items():
                 of_segment = catalog.rows_of_segment(store.connection, key)
-                for start, block in blocks(segment.vectors(store.postprocess), _BLOCK):
+                for start, block in vector_blocks(segment.vectors(store.postprocess), _BLOCK):
                     by_row[of_segment[start : start + len(block)]] = inner_products(vector[None, :], block)[0]
             keys.append(own + (number << _BITS))
             cosines.append(by_row[rows])
@@ -588,8 +588,8 @@ def states_of_files(store: StoreView, names: Iterable[str] | None = None, *, rea
 
 
 def _roots(store: StoreView) -> list[str]:
-    roots: list[str] = (store.fact(catalog.last_request) or {}).get("paths", [])
-    return roots
+    request = store.fact(catalog.last_request)
+    return request["paths"] if request else []
 
 
 def _nearest(store: StoreView, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.config.fields import read_value
+from ragembed.config.settings import QueryFit
 from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.records import AUTO, FLAT, IndexConfig, IndexEvaluation, IndexSelection, IndexSpec
@@ -94,28 +96,26 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
-def last_request(connection: sqlite3.Connection) -> dict[str, Any] | None:
-    """Return the paths and options of the last run of ``ragembed index``, or None if there was none."""
-    return parsed_meta(connection, "indexing", read_request)
+class RunRecord(TypedDict):
+    """The paths and options of a run of ``ragembed index``."""
+
+    paths: list[str]
+    options: dict[str, bool | int | float | str | list[str] | None]
 
 
-def read_request(value: Any) -> dict[str, Any]:
-    """Return a JSON value with the paths and options of a run; raise :class:`ConfigError` if it has none."""
-    paths, options = (value.get("paths"), value.get("options")) if isinstance(value, dict) else (None, None)
-    if not _is_texts(paths) or not isinstance(options, dict) or not all(map(_is_option, options.values())):
-        raise ConfigError(
-            f"invalid request {str(value)[:80]}: expected an object with a list of paths and an object of options"
-        )
-    request: dict[str, Any] = value
-    return request
+class ChainRecord(TypedDict, total=False):
+    """The post-processors and the query fit of the next fit."""
+
+    postprocess: tuple[str, ...]
+    query_fit: QueryFit
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+class LanguageRecord(TypedDict):
+    """The recognised language of the texts of a number of chunks, None for none, and whether the model reads it."""
 
-
-def _is_option(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str)) or _is_texts(value)
+    chunks: int
+    language: str | None
+    is_read: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,85 +127,51 @@ class PartRecord:
 
     collection: str
     stores: int
-    indexing: dict[str, Any] | None
+    indexing: RunRecord | None
 
-    @classmethod
-    def from_dict(cls, value: Any) -> PartRecord:
-        """Return the record that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
-        fields = value if isinstance(value, dict) else {}
-        collection, stores, indexing = (fields.get(name) for name in ("collection", "stores", "indexing"))
-        if not isinstance(collection, str) or type(stores) is not int or stores < 1 or "indexing" not in fields:
-            raise ConfigError(
-                f"invalid part {str(value)[:80]}: expected an object with the id of a collection, its number of stores "
-                "and a request"
-            )
-        return cls(collection, stores, None if indexing is None else read_request(indexing))
+    def __post_init__(self) -> None:
+        if self.stores < 1:
+            raise ConfigError(f"stores is {self.stores}: expected 1 or more")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
-        return {"collection": self.collection, "stores": self.stores, "indexing": self.indexing}
+
+def last_request(connection: sqlite3.Connection) -> RunRecord | None:
+    """Return the paths and options of the last run of ``ragembed index``, or None if there was none."""
+    return parsed_meta(connection, "indexing", RunRecord)
 
 
 def part(connection: sqlite3.Connection) -> PartRecord | None:
     """Return the record of a store that holds only a part of the files of its paths, or None."""
-    return parsed_meta(connection, PART, PartRecord.from_dict)
+    return parsed_meta(connection, PART, PartRecord)
 
 
-def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
+def wanted_chain(connection: sqlite3.Connection) -> ChainRecord:
     """Return the post-processors and the query fit of the next fit, if they were set."""
-    wanted = parsed_meta(connection, "wanted", read_chain) or {}
-    return {**wanted, "postprocess": tuple(wanted["postprocess"])} if "postprocess" in wanted else wanted
+    return parsed_meta(connection, "wanted", ChainRecord) or {}
 
 
-def read_chain(value: Any) -> dict[str, Any]:
-    """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
-    if (
-        not isinstance(value, dict)
-        or not _is_texts(value.get("postprocess", []))
-        or value.get("query_fit", "shared") not in ("shared", "separate")
-    ):
-        raise ConfigError(
-            f"invalid chain {str(value)[:80]}: expected an object with a list of post-processors and a query fit"
-        )
-    return value
-
-
-def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
+def detected_language(connection: sqlite3.Connection) -> LanguageRecord | None:
     """Return the language of the texts that was recognised, or None if none was."""
-    return parsed_meta(connection, "detected_language", read_detected_language)
-
-
-def read_detected_language(value: Any) -> dict[str, Any]:
-    """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
-    if (
-        not isinstance(value, dict)
-        or not isinstance(value.get("language", 0), str | None)
-        or not isinstance(value.get("is_read"), bool)
-    ):
-        raise ConfigError(
-            f"invalid language {str(value)[:80]}: expected an object with a language, and whether the model reads it"
-        )
-    return value
+    return parsed_meta(connection, "detected_language", LanguageRecord)
 
 
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
     """Return the index settings of the store; raise :class:`StoreDamagedError` if they are not well formed."""
-    return parsed_meta(connection, "index", IndexConfig.from_dict) or IndexConfig()
+    return parsed_meta(connection, "index", IndexConfig) or IndexConfig()
 
 
 def index_choice(connection: sqlite3.Connection) -> IndexSelection | None:
     """Return the index that was chosen, or None if none was; raise as :func:`index_config` does."""
-    return parsed_meta(connection, "index_choice", IndexSelection.from_dict)
+    return parsed_meta(connection, "index_choice", IndexSelection)
 
 
 def index_check(connection: sqlite3.Connection) -> IndexEvaluation | None:
     """Return the last measurement of the index, or None if there was none; raise as :func:`index_config` does."""
-    return parsed_meta(connection, "index_check", IndexEvaluation.from_dict)
+    return parsed_meta(connection, "index_check", IndexEvaluation)
 
 
 def analyzer_config(connection: sqlite3.Connection) -> AnalyzerConfig:
     """Return the settings that produced the terms of the full-text index; raise as :func:`index_config` does."""
-    return parsed_meta(connection, "words", AnalyzerConfig.from_dict) or AnalyzerConfig()
+    return parsed_meta(connection, "words", AnalyzerConfig) or AnalyzerConfig()
 
 
 def index_spec(connection: sqlite3.Connection) -> IndexSpec:
@@ -216,11 +182,11 @@ def index_spec(connection: sqlite3.Connection) -> IndexSpec:
     return stored_spec(FLAT if wanted.kind == AUTO else wanted.kind)
 
 
-def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], Value]) -> Value | None:
-    """Return the value of ``key`` parsed by ``read``, or None; raise :class:`StoreDamagedError` if parsing fails."""
+def parsed_meta(connection: sqlite3.Connection, key: str, kind: type[Value]) -> Value | None:
+    """Return the value of ``key``, or None; raise :class:`StoreDamagedError` if it is not of this kind."""
     value = meta(connection, key)
     try:
-        return None if value is None else read(value)
+        return None if value is None else read_value(kind, value, key)
     except ConfigError as error:
         raise StoreDamagedError(f"the store's database holds {str(value)[:60]!r} for {key!r}: {error}") from error
 

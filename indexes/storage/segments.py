@@ -18,7 +18,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file, publish, read_sha256
-from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, require_buildable
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
 from ragembed.indexes.faiss_index.records import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
@@ -83,7 +83,7 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
 
     def make(index_input: IndexInput) -> IndexSpec:
         spec = kind_for(wanted, len(index_input.rows))
-        check(spec, index_input.vectors.dim)
+        require_buildable(spec, index_input.vectors.dim)
         build_index(spec, index_input.vectors, index_input.rows, index_input.file, gpus=gpus)
         return spec
 

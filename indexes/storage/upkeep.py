@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ragembed.corpus import PseudoQueries, draw_pseudo_queries
 from ragembed.errors import BudgetError, IncompatibleStoreError, IndexWarning
 from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.building import IndexInput, check
+from ragembed.indexes.faiss_index.building import IndexInput, require_buildable
 from ragembed.indexes.faiss_index.choose import (
     EXACT_WITHOUT_FAISS,
     LEAST_APPROXIMATE,
@@ -545,7 +545,7 @@ class Upkeep:
         """Raise :class:`ConfigError` for an invalid factory string, even if there are too few vectors to use it yet."""
         require_library(wanted.kind)
         if wanted.kind != AUTO and dim is not None:
-            check(parse_spec(wanted.kind), dim)
+            require_buildable(parse_spec(wanted.kind), dim)
 
     def _pick_or_warn(self, wanted: IndexConfig, progress: Progress) -> list[str]:
         """Choose an index; if none meets the unchanged settings, keep the current one and return a warning."""

@@ -5,23 +5,25 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragembed.errors import ConfigError
 
 Settings = TypeVar("Settings")
 
-_TYPES: dict[str, tuple[type, str]] = {
-    "str": (str, "a string"),
-    "bool": (bool, "true or false"),
-    "int": (int, "a whole number"),
-    "tuple[str, ...]": (tuple, "a list of strings"),
-    "None": (type(None), "None"),
+_NAMES: Mapping[Any, str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    type(None): "None",
 }
-"""The class and the description of each annotation of :func:`check_values`; any other is a ``Literal`` of strings."""
+"""The description of each type of a single value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +84,80 @@ def documented(kind: type[Settings]) -> type[Settings]:
 
 
 def check_values(settings: Any) -> None:
-    """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
-    kind: type = type(settings)
-    for name, about, classes, described in _rules(kind):
-        value: Any = getattr(settings, name)
-        if isinstance(value, list) and tuple in classes:
-            value = tuple(value)
+    """Raise :class:`ConfigError` for a value of the wrong type or below the least; make tuples of lists."""
+    for name, kind in _types_of(type(settings)).items():
+        before: Any = getattr(settings, name)
+        value = read_value(kind, before, name)
+        if value is not before:
             object.__setattr__(settings, name, value)
-        is_other_bool = isinstance(value, bool) and bool not in classes
-        strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
-        fits = isinstance(value, classes)
-        if not fits or is_other_bool or not strings:
-            raise ConfigError(f"{name} is {value!r}: expected {described}")
-        if about.choices and value is not None and value not in about.choices:
-            raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(about.choices)}")
-        if about.least is not None and value is not None and value < about.least:
-            raise ConfigError(f"{name} is {value}: expected at least {about.least}")
+        least = _settings_of(type(settings))[name].least
+        if least is not None and value is not None and value < least:
+            raise ConfigError(f"{name} is {value}: expected at least {least}")
 
 
-@cache
-def _rules(kind: type) -> list[tuple[str, Setting, tuple[type, ...], str]]:
-    """Return the name of each field, what is said about it, the classes of its values, and their description."""
-    rules = []
-    for field in dataclasses.fields(kind):
-        expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
-        classes, described = tuple(class_ for class_, _ in expected), " or ".join(text for _, text in expected)
-        rules.append((field.name, field.metadata["setting"], classes, described))
-    return rules
+_types_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+_settings_of: Callable[[Any], dict[str, Setting]] = cache(settings_of)
+_origin_of: Callable[[Any], Any] = cache(get_origin)
+_arguments_of: Callable[[Any], tuple[Any, ...]] = cache(get_args)
+
+
+def from_json(kind: type[Settings], value: Any) -> Settings:
+    """Return the dataclass or typed dictionary in a JSON value; raise :class:`ConfigError` if it has other fields.
+
+    Only fields with a default may be missing. A class with a method ``from_dict`` reads its values itself.
+    """
+    types = _types_of(kind)
+    required = getattr(kind, "__required_keys__", None)
+    if required is None:
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        required = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
+    if not isinstance(value, dict) or not required <= value.keys() <= types.keys():
+        raise ConfigError(f"invalid {kind.__name__} {value!r:.80}: expected an object with {', '.join(types)}")
+    return kind(**{name: read_value(types[name], inner, name) for name, inner in value.items()})
+
+
+def read_value(kind: Any, value: Any, name: str) -> Any:
+    """Return a JSON value as the type of an annotation; raise :class:`ConfigError` about ``name`` if it is none."""
+    try:
+        return _read(kind, value)
+    except TypeError:
+        raise ConfigError(f"{name} is {value!r:.80}: expected {_described(kind)}") from None
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value as a type; raise :class:`TypeError` if it is of another, :class:`ConfigError` if it is invalid."""
+    if kind in _NAMES:
+        if type(value) is kind or (kind is float and type(value) is int):
+            return value
+        raise TypeError
+    origin, parts = _origin_of(kind), _arguments_of(kind)
+    if origin is None:
+        return kind.from_dict(value) if hasattr(kind, "from_dict") else from_json(kind, value)
+    if origin in (Union, UnionType):
+        if type(value) in parts:
+            return value
+        for part in parts:
+            with suppress(TypeError):
+                return _read(part, value)
+    elif origin in (tuple, list, set) and isinstance(value, (list, tuple)):
+        items = [_read(parts[0], item) for item in value]
+        return value if type(value) is origin and items == list(value) else origin(items)
+    elif origin is dict and isinstance(value, dict):
+        return {key: _read(parts[1], inner) for key, inner in value.items()}
+    elif origin is Literal and value in parts:
+        return value
+    raise TypeError
+
+
+def _described(kind: Any) -> str:
+    origin, parts = _origin_of(kind), _arguments_of(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_described, parts))
+    if origin is Literal:
+        return f"one of {', '.join(parts)}"
+    if origin in (tuple, list, set):
+        return "a list of strings" if parts[0] is str else "a list"
+    return _NAMES.get(kind, "an object")
 
 
 def one_of(name: str, value: str, choices: Sequence[str]) -> None:

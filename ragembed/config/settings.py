@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -32,6 +31,7 @@ from ragembed.config.specs import (
     parse_weighting,
 )
 from ragembed.errors import ConfigError
+from ragembed.files import parse_toml
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PRESET = "minilm"
@@ -392,13 +392,9 @@ class EmbedderConfig:
         text : str
             TOML with some or all fields; the others get their default values.
         """
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
         try:
-            fields = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            fields = parse_toml(text)
+        except ValueError as error:
             raise ConfigError(f"the configuration is not valid TOML: {error}") from None
         return cls.from_dict(fields)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.files import NO_LINK, is_own, make_folders, read_regular, replace_file, sync, user_folder
+from ragembed.files import NO_LINK, is_own, make_folders, parse_toml, read_regular, replace_file, sync, user_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -147,12 +146,8 @@ def _read_toml(path: Path, root: Path | None = None) -> dict[str, Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _MOST_DOTS:
             raise ConfigError(f"{path}:{number} has more than {_MOST_DOTS} dots: divide the line, or remove the file")
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}; correct or remove it") from error
 

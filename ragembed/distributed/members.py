@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from heapq import heapify, heapreplace
 from pathlib import Path
@@ -339,7 +339,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
         require_own(path, _REMEDY)
         shutil.rmtree(path)
     new, config = fitting.without_fit(embedder), embedder.config
-    about = {**fitting.wanted_record(config), PART: record.to_dict()}
+    about = {**fitting.wanted_record(config), PART: asdict(record)}
     for path in paths:
         if not path.exists():
             Store.create(path, new, about, language=driver.run.language).close()

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ragembed.config.fields import from_json
 from ragembed.config.settings import EmbedderConfig
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.discovery import FileCandidate
@@ -144,7 +145,7 @@ class Work:
     @cached_property
     def options(self) -> IndexingOptions:
         """The options for reading and chunking."""
-        return IndexingOptions.from_dict(self.plan.options)
+        return from_json(IndexingOptions, self.plan.options)
 
     def unfitted(self, device: str | None) -> Embedder:
         """Return a new embedder with the configuration of the plan."""
@@ -322,8 +323,7 @@ def read_share(work: Work, embedder: Embedder, number: int) -> int:
                 scanner.read([file], result, spool)
             counted.advance(1)
         if work.plan.is_new and spool.chunks:
-            texts = (chunk.embedded_text for _, chunks in spool for chunk in chunks)
-            write_arrays(temporary / _FIT, embedder.part_of_fit(texts))
+            write_arrays(temporary / _FIT, embedder.part_of_fit(spool.texts()))
     trial.write(None)
     write_file(temporary / _ABOUT, json.dumps({"scan": result.to_dict(), "chunks": spool.chunks}).encode())
     try:
@@ -369,7 +369,7 @@ class ShareFiles(ChunkedFiles):
     def __init__(self, work: Work, number: int) -> None:
         self._folder = work.output(READ, number)
         about = _read_json(self._folder / _ABOUT)
-        self.scan, self.chunks = Scan.from_dict(about["scan"]), int(about["chunks"])
+        self.scan, self.chunks = from_json(Scan, about["scan"]), int(about["chunks"])
 
     @override
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -409,11 +409,11 @@ class _Counted(SilentProgress):
 def write_share(work: Work, number: int, device: str | None) -> int:
     """Encode a share, write it into its store after what was committed before, and return the number of chunks."""
     task, options = work.task(number), work.options
-    files, scan = ShareFiles(work, task["share"]), Scan.from_dict(task["scan"])
+    files, scan = ShareFiles(work, task["share"]), from_json(Scan, task["scan"])
     with Store.open(task["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
-        part = PartRecord.from_dict(writer.meta(PART))
+        part = from_json(PartRecord, writer.meta(PART))
         if (request := next_request(part.indexing, scan.roots, scan.gone, options)) != part.indexing:
-            writer.set_meta({PART: PartRecord(part.collection, part.stores, request).to_dict()})
+            writer.set_meta({PART: asdict(replace(part, indexing=request))})
         progress = _Counted(work, WRITE, number, "embedding")
         encoded, devices = write_files(store, writer, files, scan, progress, store.sources())
         warnings = slow_model(store, encoded, fitted=False)

@@ -98,19 +98,15 @@ class WorkerPool(ABC):
 class ThisProcess(WorkerPool):
     """Runs the tasks one after the other in this process."""
 
-    def __init__(self) -> None:
-        self._made: tuple[Callable[[], Perform], Perform] | None = None
-
     @override
     def __exit__(self, *_error: object) -> None:
-        self._made = None
+        """Do nothing."""
 
     @override
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        if self._made is None or self._made[0] is not make:
-            self._made = make, make()
+        perform = make()
         for number in numbers:
-            yield self._made[1](stage, number)
+            yield perform(stage, number)
 
 
 class RenewedWorkers(WorkerPool):

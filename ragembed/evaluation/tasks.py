@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from ragembed.evaluation.inputs import at_least, matrix
 from ragembed.evaluation.judgements import RetrievalCollection, read_beir
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
+from ragembed.postprocess.steps import unit_rows
 from ragembed.progress import Progress, SilentProgress
 
 DEPTH = 1000
@@ -52,89 +53,41 @@ class Measured:
         return notebook_table(self.headline, (), rows)
 
 
-class Task(Protocol):
-    """A test collection with its measures, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the collection."""
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether documents and queries are texts of the same kind, so that a shared query fit is suitable."""
-
-    @property
-    def documents(self) -> Sequence[str]:
-        """The texts that the embedder is fitted on and encodes as documents."""
-
-    @property
-    def queries(self) -> Sequence[str]:
-        """The texts that the embedder encodes as queries."""
-
-    @property
-    def headline(self) -> str:
-        """Name of the main score."""
-
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return the scores of the embeddings of ``documents`` and ``queries``."""
-
-
-@runtime_checkable
-class RepeatedTask(Task, Protocol):
-    """A task that measures each configuration ``runs`` times, such as k-means; ``unit`` names the runs."""
-
-    @property
-    def runs(self) -> int:
-        """Number of runs for each configuration."""
-
-    @property
-    def unit(self) -> str:
-        """Name of the runs, in the plural."""
-
-    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
-        """Return the scores; ``advance`` is called after each run."""
-
-
 @dataclass(frozen=True, slots=True)
-class RetrievalTask:
-    """Exact search by cosine, scored with relevance judgements; ``depth`` is the length of a ranking."""
+class Task:
+    """A test collection with its measures, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`.
 
-    collection: RetrievalCollection
-    measures: Mapping[str, Measure] = field(default_factory=lambda: MEASURES)
-    depth: int = DEPTH
-    symmetric: bool = False
+    The embedder is fitted on ``documents`` and encodes them as documents, and ``queries`` as queries. In a
+    ``symmetric`` task, both are texts of the same kind, so that a shared query fit is suitable. ``headline`` is the
+    name of the main score. ``measure`` returns the scores of the embeddings; it makes ``runs`` runs, which ``unit``
+    names, and calls the function that it is given after each of several.
+    """
 
-    @property
-    def name(self) -> str:
-        """Name of the collection."""
-        return self.collection.name
+    name: str
+    documents: Sequence[str]
+    queries: Sequence[str]
+    measure: Callable[[Encoded, Callable[[int], None] | None], Measured]
+    headline: str
+    symmetric: bool = True
+    runs: int = 1
+    unit: str = "configurations"
 
-    @property
-    def headline(self) -> str:
-        """The measure nDCG@10 if it is among the measures, else the first measure."""
-        return _headline(self.measures)
 
-    @property
-    def documents(self) -> Sequence[str]:
-        """The texts of the documents."""
-        return list(self.collection.documents.values())
+def retrieval_task(
+    collection: RetrievalCollection, measures: Mapping[str, Measure] = MEASURES, depth: int = DEPTH
+) -> Task:
+    """Return the task of exact search by cosine, scored in per cent; ``depth`` is the length of a ranking."""
+    names, queries = list(collection.documents), collection.queries
 
-    @property
-    def queries(self) -> Sequence[str]:
-        """The texts of the queries."""
-        return list(self.collection.queries.values())
-
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return the retrieval measures, in per cent."""
-        from ragembed.postprocess import unit_rows
-
-        names = list(self.collection.documents)
-        cosines, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), self.depth)
+    def measure(encoded: Encoded, _: object) -> Measured:
+        cosines, rows = search(unit_rows(encoded.queries), unit_rows(encoded.documents), depth)
         ranked = [[names[row] for row in ranking] for ranking in rows.tolist()]
-        queries = self.collection.queries
-        measured = measured_rankings(dict(zip(queries, ranked, strict=True)), self.collection.relevance, self.measures)
+        measured = measured_rankings(dict(zip(queries, ranked, strict=True)), collection.relevance, measures)
         scored = (list(zip(ids, scores, strict=True)) for ids, scores in zip(ranked, cosines.tolist(), strict=True))
         return dataclasses.replace(measured, rankings=dict(zip(queries, scored, strict=True)))
+
+    texts = list(collection.documents.values()), list(queries.values())
+    return Task(collection.name, *texts, measure, _headline(measures), symmetric=False)
 
 
 def measured_rankings(
@@ -160,12 +113,11 @@ def evaluate(
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
     progress = progress or SilentProgress()
-    runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:
         for config, vectors in zip(configs, encoded, strict=True):
             if not started:
-                progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
+                progress.start(f"{task.name}: measuring", task.unit, len(configs) * task.runs)
                 started = True
             yield config, _measure(task, vectors, progress.advance)
     finally:
@@ -176,13 +128,12 @@ def evaluate(
 def _measure(task: Task, vectors: Encoded, advance: Callable[[int], None]) -> Measured:
     """Return the scores of a configuration, or the reason why its measure is not defined."""
     try:
-        if isinstance(task, RepeatedTask):
-            return task.measure(vectors, advance)
-        measured = task.measure(vectors)
+        measured = task.measure(vectors, advance if task.runs > 1 else None)
     except ConfigError as error:
         # The readers of collections have checked everything else.
         measured = Measured.without_score(task.headline, str(error))
-    advance(1)
+    if task.runs == 1:
+        advance(1)
     return measured
 
 
@@ -191,7 +142,7 @@ def read_retrieval(path: Path) -> Task:
 
     Its scores are ``ndcg@10``, ``recall@100``, ``mrr@10`` and ``map`` (per cent), and ``queries`` (a count).
     """
-    return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
+    return retrieval_task(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 
 _BLOCK_CELLS = 1 << 24

@@ -6,7 +6,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ragembed.extractors.protocol import saved_array
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_tables import TokenTable
 from ragembed.extractors.transformer import layer_mean
-from ragembed.extractors.weighting import TextConsumer, TokenWeights, fit_streams
+from ragembed.extractors.weighting import TokenWeights
 from ragembed.models.tokenizer import TokenKind
 from ragembed.types import Floats, Integers, State
 
@@ -90,11 +90,11 @@ class AvgTable(TokenTable):
 
     def rows(self, ids: Integers) -> Floats:
         """Return the vectors of ``ids``, float32, shape ``(n, d)``."""
-        return self._fitted()[0][ids]
+        return self.fitted()[0][ids]
 
     def present(self, ids: Integers) -> NDArray[np.bool_]:
         """Return which of ``ids`` have a vector."""
-        return self._fitted()[1][ids]
+        return self.fitted()[1][ids]
 
     def fit(self, means: TokenMeans, word_embeddings: Callable[[], Floats]) -> None:
         """Fit on averaged vectors; ``word_embeddings`` returns the table of the model, shape ``(vocabulary, d)``."""
@@ -111,11 +111,11 @@ class AvgTable(TokenTable):
 
     def share(self, other: AvgTable) -> None:
         """Use the vectors of ``other``, which was fitted on the same means with the same ``unseen``."""
-        self._vectors, self._present = other._fitted()
+        self._vectors, self._present = other.fitted()
 
     def state(self) -> State:
         """Return the vectors, and which ids have one."""
-        vectors, present = self._fitted()
+        vectors, present = self.fitted()
         return {"avg.vectors": vectors, "avg.present": present.astype(np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -123,7 +123,7 @@ class AvgTable(TokenTable):
         self._vectors = saved_array(state, "avg.vectors", np.float32, (self._vocabulary, self.dim))
         self._present = saved_array(state, "avg.present", np.uint8, (self._vocabulary,)).astype(bool)
 
-    def _fitted(self) -> tuple[Floats, NDArray[np.bool_]]:
+    def fitted(self) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the vectors, and which ids have one; raise :class:`NotFittedError` before a fit."""
         if self._vectors is None or self._present is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
@@ -133,7 +133,7 @@ class AvgTable(TokenTable):
 class AvgExtractor(StaticExtractor):
     """A static extractor whose table is fitted by the forward pass of a model, which reads texts without a template.
 
-    The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those given to :meth:`fit`.
+    The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those of the fit.
     """
 
     def __init__(
@@ -150,21 +150,7 @@ class AvgExtractor(StaticExtractor):
         self.model = model
         self.layers = layers
         self.corpus = corpus
-        self._averages = table
-
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit token weights and static vectors in one pass over ``texts``."""
-        counter, means = self.weights.counter(), self.consumer()
-        forward = self.model.forward("documents")
-        fit_streams(
-            texts,
-            [
-                TextConsumer(self.weights.corpus, counter.add),
-                TextConsumer(self.corpus, lambda block: forward.run(block, [means])),
-            ],
-        )
-        self.weights.take(counter.statistics())
-        self.take(means)
+        self.averages = table
 
     def consumer(self) -> TokenMeans:
         """Return a consumer that averages token vectors in a shared forward pass, for :meth:`take`."""
@@ -172,34 +158,20 @@ class AvgExtractor(StaticExtractor):
 
     def take(self, means: TokenMeans) -> None:
         """Fit the static vectors on averaged token vectors."""
-        self._averages.fit(means, self.model.word_embeddings)
-
-    @property
-    def unseen(self) -> str:
-        """What to do with a token that the corpus does not contain; see :class:`AvgTable`."""
-        return self._averages.unseen
-
-    @property
-    def vectors_id(self) -> int:
-        """The identity of the fitted vectors, which extractors that :meth:`share` them have in common."""
-        return id(self._averages._fitted()[0])
-
-    def share(self, other: AvgExtractor) -> None:
-        """Use the static vectors of ``other``, which was fitted on the same means with the same settings."""
-        self._averages.share(other._averages)
+        self.averages.fit(means, self.model.word_embeddings)
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted token weights and static vectors."""
-        return {**super().fingerprint_arrays(), **self._averages.state()}
+        return {**super().fingerprint_arrays(), **self.averages.state()}
 
     def state(self) -> State:
         """Return token statistics and static vectors."""
-        return {**super().state(), **self._averages.state()}
+        return {**super().state(), **self.averages.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
         super().restore(state)
-        self._averages.restore(state)
+        self.averages.restore(state)
 
 
 def _linear_map(inputs: Floats, outputs: Floats) -> Callable[[Floats], Floats]:

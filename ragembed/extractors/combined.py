@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,6 @@ class MixExtractor(Extractor):
         """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {"w": self._w, "contextual": self.contextual.config, "static": self.static.config}
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit token weights and static vectors."""
-        self.static.fit(texts)
-        self.contextual.weights.take(self.static.weights.require_fitted())
-
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         return self.mixed(self.contextual.encode(texts, side, progress), self.static.encode(texts, side))
@@ -67,8 +62,8 @@ class MixExtractor(Extractor):
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted arrays of both extractors."""
-        contextual = {f"contextual.{name}": array for name, array in self.contextual.fingerprint_arrays().items()}
-        return {**contextual, **{f"static.{name}": array for name, array in self.static.fingerprint_arrays().items()}}
+        both = {"contextual": self.contextual, "static": self.static}
+        return _joined({name: extractor.fingerprint_arrays() for name, extractor in both.items()})
 
     def state(self) -> State:
         """Return token statistics and static vectors; both extractors have the same statistics."""
@@ -102,12 +97,6 @@ class RoutedExtractor(Extractor):
         """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         return {side: extractor.config for side, extractor in self.routes.items()}
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit the token weights of both extractors."""
-        corpus = list(texts)
-        for extractor in self.routes.values():
-            extractor.fit(corpus)
-
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         return self._of(side).encode(texts, side, progress)
@@ -118,11 +107,11 @@ class RoutedExtractor(Extractor):
 
     def fingerprint_arrays(self) -> State:
         """Return the fitted arrays of both extractors that determine a raw vector."""
-        return self._joined(lambda extractor: extractor.fingerprint_arrays())
+        return _joined({side: extractor.fingerprint_arrays() for side, extractor in self.routes.items()})
 
     def state(self) -> State:
         """Return all fitted arrays of both extractors."""
-        return self._joined(lambda extractor: extractor.state())
+        return _joined({side: extractor.state() for side, extractor in self.routes.items()})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
@@ -132,10 +121,7 @@ class RoutedExtractor(Extractor):
     def _of(self, side: Side) -> Extractor:
         return self.routes["queries" if side in ("queries", "pseudo-queries") else "documents"]
 
-    def _joined(self, arrays: Callable[[Extractor], State]) -> State:
-        """Return the arrays of both extractors, named by their side."""
-        return {
-            f"{side}.{name}": array
-            for side, extractor in self.routes.items()
-            for name, array in arrays(extractor).items()
-        }
+
+def _joined(states: Mapping[str, State]) -> State:
+    """Return the arrays of several extractors; each name begins with that of its extractor."""
+    return {f"{part}.{name}": array for part, state in states.items() for name, array in state.items()}

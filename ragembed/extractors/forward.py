@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extractors.kept_states import CURRENT
+from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.progress import check
@@ -123,7 +123,7 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        cache = CURRENT.get()
+        cache = current()
         if cache is None or self._name is None:
             self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
             return

@@ -8,6 +8,7 @@ same texts read them. The states are kept exactly: those of models in bfloat16 t
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,9 +18,8 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragembed.types import Floats
+from ragembed.types import Bools, Floats
 
 if TYPE_CHECKING:
     from ragembed.extractors.forward import Batch, Replicas, Take
@@ -29,48 +29,51 @@ LIMIT = 4 << 30
 
 
 @contextmanager
-def kept_states(limit: int = LIMIT) -> Iterator[None]:
+def kept_states(limit: int | None = LIMIT) -> Iterator[None]:
     """Keep hidden states in temporary files of at most ``limit`` bytes until the end of the block.
 
-    Inside of another such block, this one has no effect.
+    With None, all states are computed inside of the block, to measure the time that they take.
     """
-    if CURRENT.get() is not None:
-        yield
-        return
-    kept = KeptStates(limit)
-    token = CURRENT.set(kept)
+    kept = None if limit is None else KeptStates(limit)
+    token = _CURRENT.set(kept)
     try:
         yield
     finally:
-        CURRENT.reset(token)
-        kept.close()
+        _CURRENT.reset(token)
+        if kept is not None:
+            kept.shrink(0)
 
 
-@contextmanager
-def without_kept_states() -> Iterator[None]:
-    """Compute all states inside of the block, to measure the time that they take."""
-    token = CURRENT.set(None)
-    try:
-        yield
-    finally:
-        CURRENT.reset(token)
+def current() -> KeptStates | None:
+    """Return the hidden states of the innermost :func:`kept_states` block, or None outside of any."""
+    return _CURRENT.get()
+
+
+@dataclass
+class _Pass:
+    """The batches of some texts, a file with their states for each layer, and the size of the files."""
+
+    batches: Sequence[Batch] = ()
+    files: Mapping[int, IO[bytes]] = field(default_factory=dict)
+    bytes: int = 0
+
+    def close(self) -> None:
+        """Remove the files, which have no name on POSIX systems, so that a killed process leaves none behind."""
+        for file in self.files.values():
+            file.close()
 
 
 class KeptStates:
-    """Hidden states in temporary files; the pass that was used longest ago is removed first.
-
-    The files have no name on POSIX systems, so that a killed process leaves none behind.
-    """
+    """Hidden states in temporary files; the pass that was used longest ago is removed first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._passes: OrderedDict[str, _Pass] = OrderedDict()
 
-    def close(self) -> None:
-        """Remove all files."""
-        for one in self._passes.values():
-            one.remove()
-        self._passes.clear()
+    def shrink(self, limit: int) -> None:
+        """Remove passes until the files have at most ``limit`` bytes."""
+        while sum(one.bytes for one in self._passes.values()) > limit:
+            self._passes.popitem(last=False)[1].close()
 
     def run(
         self,
@@ -86,114 +89,61 @@ class KeptStates:
         ``name`` stands for everything other than the texts that determines the states. Returns the number of texts in
         the batches; texts without tokens are in none.
         """
-        key = _digest(name, texts)
-        former = self._passes.pop(key, None) or _Pass()
-        missing = tuple(layer for layer in layers if layer not in former.layers)
-        added = [_Layer() for _ in missing]
+        key = hashlib.sha256(json.dumps([name, *texts]).encode()).hexdigest()
+        former = self._passes.pop(key, _Pass())
+        missing = tuple(layer for layer in layers if layer not in former.files)
+        added = {layer: tempfile.TemporaryFile() for layer in missing}  # noqa: SIM115  a pass closes them
+        for file in former.files.values():
+            file.seek(0)
+        seen: list[Batch] = []
+        size, fits = former.bytes, True
 
-        def take_all(batch: Batch, number: int, computed: Sequence[Floats]) -> None:
+        def take_all(batch: Batch, computed: Sequence[Floats]) -> None:
+            nonlocal size, fits
             new = dict(zip(missing, computed, strict=True))
-            take(batch, [new[layer] if layer in new else former.layers[layer].read(number, batch) for layer in layers])
+            seen.append(batch)
+            if fits and new:
+                try:
+                    for layer, states in new.items():
+                        _write(added[layer], batch, states)
+                except OSError:  # The disk is full. The states can be computed again.
+                    fits = False
+                size = former.bytes + sum(file.tell() for file in added.values())
+                fits = fits and size <= self._limit
+            take(batch, [new[layer] if layer in new else _read(former.files[layer], batch) for layer in layers])
 
-        fits = True
         if missing:
-            seen: list[Batch] = []
-
-            def take_new(batch: Batch, computed: list[Floats]) -> None:
-                nonlocal fits
-                seen.append(batch)
-                fits = fits and self._write(batch, computed, former, added)
-                take_all(batch, len(seen) - 1, computed)
-
-            replicas.run(former.batches or batches(), missing, take_new)
-            former = _Pass(seen, {**former.layers, **dict(zip(missing, added, strict=True))})
+            replicas.run(former.batches or batches(), missing, take_all)
         else:
-            for number, batch in enumerate(former.batches):
-                take_all(batch, number, ())
+            for batch in former.batches:
+                take_all(batch, ())
+        whole = _Pass(seen, {**former.files, **added}, size)
         if fits:
-            self._passes[key] = former
+            self._passes[key] = whole
         else:
-            former.remove()
-        while sum(one.bytes for one in self._passes.values()) > self._limit:
-            _, oldest = self._passes.popitem(last=False)
-            oldest.remove()
-        return sum(batch.completed for batch in former.batches)
-
-    def _write(self, batch: Batch, computed: Sequence[Floats], former: _Pass, added: Sequence[_Layer]) -> bool:
-        """Write the states of a batch; return whether the pass fits into the limit and on the disk."""
-        try:
-            for layer, states in zip(added, computed, strict=True):
-                layer.write(batch, states)
-        except OSError:  # The disk is full. The states can be computed again.
-            return False
-        return former.bytes + sum(layer.bytes for layer in added) <= self._limit
+            whole.close()
+        self.shrink(self._limit)
+        return sum(batch.completed for batch in seen)
 
 
-@dataclass
-class _Layer:
-    """The states of a layer: a file with those of all batches, and the offset and the dtype of each batch."""
-
-    file: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    bytes: int = 0
-    places: list[tuple[int, str]] = field(default_factory=list)
-
-    def write(self, batch: Batch, states: Floats) -> None:
-        """Append the states of a batch."""
-        rows = np.ascontiguousarray(states[_present(batch)])
-        bits = rows.view(np.uint32)
-        # The low half of a float32 that comes from bfloat16 is 0.
-        short = not (bits & 0xFFFF).any()
-        stored = (bits >> 16).astype(np.uint16) if short else bits
-        self.file.seek(self.bytes)
-        self.file.write(stored.tobytes())
-        self.places.append((self.bytes, stored.dtype.str))
-        self.bytes += stored.nbytes
-
-    def read(self, number: int, batch: Batch) -> Floats:
-        """Return the states of a batch, float32, shape ``(batch, tokens, d)``; padding is 0."""
-        offset, dtype = self.places[number]
-        end = self.places[number + 1][0] if number + 1 < len(self.places) else self.bytes
-        self.file.seek(offset)
-        stored = np.frombuffer(self.file.read(end - offset), dtype)
-        bits: NDArray[np.uint32] = stored.astype(np.uint32)
-        if stored.dtype == np.uint16:
-            bits <<= 16
-        present = _present(batch)
-        rows = bits.view(np.float32).reshape(np.count_nonzero(present), -1)
-        states = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
-        states[present] = rows
-        return states
+def _write(file: IO[bytes], batch: Batch, states: Floats) -> None:
+    """Append the states of a batch without padding."""
+    bits = np.ascontiguousarray(states[_present(batch)]).view(np.uint32)
+    # The low half of a float32 that comes from bfloat16 is 0.
+    np.save(file, bits if (bits & 0xFFFF).any() else (bits >> 16).astype(np.uint16))
 
 
-@dataclass
-class _Pass:
-    """The batches of some texts, and their states by layer."""
-
-    batches: list[Batch] = field(default_factory=list)
-    layers: Mapping[int, _Layer] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        """Size of the files."""
-        return sum(layer.bytes for layer in self.layers.values())
-
-    def remove(self) -> None:
-        """Remove the files."""
-        for layer in self.layers.values():
-            layer.file.close()
+def _read(file: IO[bytes], batch: Batch) -> Floats:
+    """Return the next states, those of ``batch``, float32, shape ``(batch, tokens, d)``; padding is 0."""
+    stored = np.load(file)
+    bits = stored.astype(np.uint32) << (16 if stored.dtype == np.uint16 else 0)
+    states = np.zeros((*batch.ids.shape, bits.shape[1]), dtype=np.float32)
+    states[_present(batch)] = bits.view(np.float32)
+    return states
 
 
-def _present(batch: Batch) -> NDArray[np.bool_]:
+def _present(batch: Batch) -> Bools:
     return np.arange(batch.ids.shape[1]) < batch.lengths[:, None]
 
 
-def _digest(name: str, texts: Sequence[str]) -> str:
-    digest = hashlib.sha256(name.encode())
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
-
-
-CURRENT: ContextVar[KeptStates | None] = ContextVar("kept_states", default=None)
-"""The hidden states of the innermost :func:`kept_states` block, or None outside of any."""
+_CURRENT: ContextVar[KeptStates | None] = ContextVar("kept_states", default=None)

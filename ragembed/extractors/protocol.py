@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -116,7 +116,7 @@ def text_tokens(text: str, spans: Sequence[tuple[int, int]]) -> list[Token]:
 
 
 class Extractor(ABC):
-    """Turns texts into raw vectors, the vectors before post-processing.
+    """Turns texts into raw vectors, the vectors before post-processing; :mod:`ragembed.extractors.sharing` fits it.
 
     ``weights`` are the token weights, which are all that most extractors fit.
     """
@@ -138,22 +138,18 @@ class Extractor(ABC):
         """The token weights of the extractor and of those that it consists of."""
         return (self.weights,)
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Fit on the texts of a corpus, read once as a stream; raise :class:`ConfigError` if there is no text."""
-        self.weights.fit(texts)
-
     @abstractmethod
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text.
 
-        Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
+        Raises :class:`ragembed.errors.NotFittedError` before a fit.
         """
 
     @abstractmethod
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts that sum to the raw vector of ``text``, computed in float32.
 
-        Raises :class:`ragembed.errors.NotFittedError` before :meth:`fit`.
+        Raises :class:`ragembed.errors.NotFittedError` before a fit.
         """
 
     def fingerprint_arrays(self) -> State:

@@ -12,17 +12,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, blocks
+from ragembed.errors import ConfigError
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
 from ragembed.extractors.combined import MixExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Progress, Side
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.extractors.weighting import TextConsumer, TextCounter, TokenStatistics, TokenWeights, fit_streams
+from ragembed.extractors.weighting import TokenCounter, TokenStatistics, TokenWeights
 from ragembed.tensor_map import with_prefix
 from ragembed.types import Floats, State
 
+_BLOCK = 2048
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
 _SameVectors: TypeAlias = "tuple[str, bytes, int]"
@@ -44,38 +46,38 @@ class SharedFit:
             self._means.setdefault(_means_key(avg), avg.consumer())
             self._models.setdefault(_means_key(avg), avg.model)
 
-    def gather(self, texts: Iterable[str], progress: Progress | None = None) -> int:
-        """Read ``texts`` and the corpora of the configurations once each; return the number of texts."""
-        return self._gather(texts, lambda _: True, progress)
+    def gather(self, texts: Iterable[str] | None, progress: Progress | None = None, *, corpora: bool = True) -> int:
+        """Read ``texts``, unless they are None, and the corpora of the configurations if ``corpora``, once each.
 
-    def gather_texts(self, texts: Iterable[str]) -> int:
-        """Do the same as :meth:`gather`, for ``texts`` only."""
-        return self._gather(texts, lambda corpus: corpus is None)
+        Returns the number of texts.
+        """
 
-    def gather_corpora(self) -> None:
-        """Do the same as :meth:`gather`, for the corpora of the configurations only."""
-        self._gather((), lambda corpus: corpus is not None)
+        def is_read(corpus: Corpus | None) -> bool:
+            return texts is not None if corpus is None else corpora
 
-    def _gather(
-        self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool], progress: Progress | None = None
-    ) -> int:
-        """Read ``texts`` and every ``wanted`` corpus; return the number of texts."""
-        counters: dict[_CountsKey, TextCounter] = {}
+        takers: dict[Corpus | None, list[Callable[[Sequence[str]], object]]] = defaultdict(list)
+        counters: dict[_CountsKey, TokenCounter] = {}
         for weights in _weights(self._extractors):
-            if wanted(weights.corpus):
-                counters.setdefault(_counts_key(weights), weights.counter())
-        consumers: dict[tuple[str, Corpus | None], list[Consumer]] = defaultdict(list)
-        models: dict[tuple[str, Corpus | None], ContextualModel] = {}
+            key = _counts_key(weights)
+            if is_read(weights.corpus) and key not in counters:
+                counters[key] = weights.counter()
+                takers[weights.corpus].append(counters[key].add)
+        consumers: dict[tuple[str, Corpus | None], list[Consumer]] = {}
         for means_key, means in self._means.items():
             name, _, corpus = means_key
-            if wanted(corpus):
-                consumers[name, corpus].append(means)
-                models[name, corpus] = self._models[means_key]
-        text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
-        for (name, corpus), model in models.items():
-            run = partial(model.forward("documents").run, consumers=consumers[name, corpus])
-            text_consumers.append(TextConsumer(corpus, run))
-        number = fit_streams(texts, text_consumers, needed=wanted(None), progress=progress)
+            if not is_read(corpus):
+                continue
+            if (name, corpus) not in consumers:
+                consumers[name, corpus] = []
+                forward = self._models[means_key].forward("documents")
+                takers[corpus].append(partial(forward.run, consumers=consumers[name, corpus]))
+            consumers[name, corpus].append(means)
+        # The named corpora come first, so that an error in one of them shows before the long pass over the texts.
+        for corpus in (*(corpus for corpus in takers if corpus is not None), None):
+            number = _read((texts or ()) if corpus is None else corpus, takers[corpus], progress)
+            if not number and is_read(corpus):
+                where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
+                raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
         return number
@@ -120,11 +122,23 @@ class SharedFit:
             weights.take(self._counts[_counts_key(weights)])
         fitted: dict[tuple[_MeansKey, str], AvgExtractor] = {}
         for avg in _averaged(self._extractors):
-            first = fitted.setdefault((_means_key(avg), avg.unseen), avg)
+            first = fitted.setdefault((_means_key(avg), avg.averages.unseen), avg)
             if first is avg:
                 avg.take(self._means[_means_key(avg)])
             else:
-                avg.share(first)
+                avg.averages.share(first.averages)
+
+
+def _read(texts: Iterable[str], takers: Sequence[Callable[[Sequence[str]], object]], progress: Progress | None) -> int:
+    """Pass ``texts`` on to each of ``takers`` in blocks; return the number of texts."""
+    number = 0
+    for block in blocks(texts, _BLOCK):
+        number += len(block)
+        for take in takers:
+            take(block)
+        if progress is not None:
+            progress(len(block))
+    return number
 
 
 def fit_together(extractors: Sequence[Extractor], texts: Iterable[str], progress: Progress | None = None) -> int:
@@ -184,7 +198,7 @@ def _finish(
 def _same_vectors(extractor: TransformerExtractor | AvgExtractor) -> _SameVectors:
     """Return a key of everything that determines the vectors: the settings, the token weights, the static vectors."""
     weights = extractor.weights.table
-    table = extractor.vectors_id if isinstance(extractor, AvgExtractor) else 0
+    table = id(extractor.averages.fitted()[0]) if isinstance(extractor, AvgExtractor) else 0
     return _settings(extractor), b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
 
 

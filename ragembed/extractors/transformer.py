@@ -28,7 +28,7 @@ from ragembed.extractors.pooling import (
 )
 from ragembed.extractors.protocol import Extractor, Progress, Side, Token, TokenOrigin, TokenParts, text_tokens
 from ragembed.extractors.sbert_wk import token_vectors
-from ragembed.extractors.weighting import TokenCounter, TokenWeights
+from ragembed.extractors.weighting import TokenStatistics, TokenWeights
 from ragembed.models.tokenizer import TokenKind
 from ragembed.postprocess.steps import unit_rows
 from ragembed.types import Doubles, Floats
@@ -239,7 +239,7 @@ class TransformerExtractor(Extractor):
     def agrees_in_bfloat16(self) -> bool:
         """Return whether each probe text has nearly the same vector in bfloat16 as in float32, with uniform weights."""
         uniform = TokenWeights(None, self.model.tokenizer, self.weights.tokenizer_sha256)
-        uniform.take(TokenCounter(0, ()).statistics())
+        uniform.take(TokenStatistics(0, np.zeros(0, np.int64), np.zeros(0, np.int64)))
         pooled = []
         for dtype in ("float32", "bfloat16"):
             pooled.append(Pooled(len(PROBES), self.model.dim, self._combination, self._pooling, uniform, self._head))

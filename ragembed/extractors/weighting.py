@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.specs import parse_weighting
-from ragembed.corpus import Corpus, blocks
-from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import Progress, Tokenizer, saved_array
+from ragembed.corpus import Corpus
+from ragembed.errors import NotFittedError
+from ragembed.extractors.protocol import Tokenizer, saved_array
 from ragembed.models.token_ids import TokenIds
 from ragembed.types import Floats, Integers, State
 
@@ -34,7 +34,6 @@ best.
 """
 
 _LEAST = 1e-30
-_BLOCK = 2048
 _SUBWORD = "##"
 _WORD_STARTS = "\u0120\u2581"  # word-start markers of byte-level and SentencePiece vocabularies
 
@@ -137,29 +136,32 @@ def make_weighting(
 class TokenCounter:
     """Counts, for each token id, the texts that contain it and its occurrences, in texts that arrive in blocks.
 
-    ``framing`` are the special tokens around every text; they count once per text.
+    The special tokens around every text count once per text.
     """
 
-    def __init__(self, vocabulary: int, framing: Sequence[int]) -> None:
-        self._framing = list(framing)
-        self._frequency = np.zeros(vocabulary, dtype=np.int64)
-        self._occurrences = np.zeros(vocabulary, dtype=np.int64)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._frequency = np.zeros(tokenizer.vocabulary_size, dtype=np.int64)
+        self._occurrences = np.zeros(tokenizer.vocabulary_size, dtype=np.int64)
         self._texts = 0
 
-    def add(self, ids: TokenIds) -> None:
-        """Count the token ids of some texts."""
+    def add(self, texts: Sequence[str]) -> TokenIds:
+        """Count the token ids of some texts, and return them."""
+        ids = self._tokenizer.ids(texts)
         vocabulary = len(self._occurrences)
         pairs = np.sort(ids.texts * vocabulary + ids.flat)  # several times as fast as np.unique, which hashes
         once = pairs[np.diff(pairs, prepend=-1) > 0] % vocabulary  # each token once per text
         self._frequency += np.bincount(once, minlength=vocabulary)
         self._occurrences += np.bincount(ids.flat, minlength=vocabulary)
         self._texts += len(ids)
+        return ids
 
     def statistics(self) -> TokenStatistics:
         """Return the statistics of all texts so far."""
         frequency, occurrences = self._frequency.copy(), self._occurrences.copy()
-        frequency[self._framing] = self._texts
-        np.add.at(occurrences, self._framing, self._texts)
+        framing = [*self._tokenizer.prefix, *self._tokenizer.suffix]
+        frequency[framing] = self._texts
+        np.add.at(occurrences, framing, self._texts)
         return TokenStatistics(self._texts, frequency, occurrences)
 
 
@@ -194,7 +196,7 @@ def _is_bias(token: str, frequent: frozenset[str]) -> bool:
 
 
 class TokenWeights:
-    """Weights of token ids, fitted on the texts of ``corpus``, or on those given to :meth:`fit`.
+    """Weights of token ids, fitted on the texts of ``corpus``, or on those of the fit.
 
     The ids in ``common`` count as part of every text, but not at all without ``special_tokens``. ``share`` is the share
     of these weights in a text's weights, from 0 to 1; the rest is uniform. ``by_length`` says whether the weights of a
@@ -226,22 +228,12 @@ class TokenWeights:
         """How the weights of a text are scaled, as JSON values."""
         return {"share": self.share, **({"by_length": True} if self.by_length else {})}
 
-    def fit(self, texts: Iterable[str]) -> None:
-        """Count the tokens of ``texts``, read once as a stream, or of the corpus."""
-        self.take(self.count(texts))
-
-    def count(self, texts: Iterable[str]) -> TokenStatistics:
-        """Return the statistics for :meth:`take`; they are the same for all weights of one tokenizer and corpus."""
-        counter = self.counter()
-        fit_streams(texts, [TextConsumer(self.corpus, counter.add)])
-        return counter.statistics()
-
-    def counter(self) -> TextCounter:
-        """Return a counter for the tokens of texts."""
-        return TextCounter(self._tokenizer)
+    def counter(self) -> TokenCounter:
+        """Return a counter, whose statistics are the same for all weights of one tokenizer and corpus."""
+        return TokenCounter(self._tokenizer)
 
     def take(self, statistics: TokenStatistics) -> None:
-        """Use statistics that were counted elsewhere."""
+        """Fit the weights to counted statistics."""
         self._statistics = statistics
         self.__dict__.pop("table", None)
 
@@ -288,55 +280,3 @@ class TokenWeights:
         if self._statistics is None:
             raise NotFittedError("this embedder is not fitted: call embedder.fit(texts) or Embedder.load(folder) first")
         return self._statistics
-
-
-class TextCounter:
-    """A counter for the tokens of texts."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._counter = TokenCounter(tokenizer.vocabulary_size, [*tokenizer.prefix, *tokenizer.suffix])
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Count the tokens of ``texts``."""
-        self._counter.add(self._tokenizer.ids(texts))
-
-    def statistics(self) -> TokenStatistics:
-        """Return the statistics of all texts so far."""
-        return self._counter.statistics()
-
-
-@dataclass(frozen=True, slots=True)
-class TextConsumer:
-    """A function that reads texts in blocks: those of ``corpus``, or those given to the fit if it is None."""
-
-    corpus: Corpus | None
-    consume: Callable[[Sequence[str]], None]
-
-
-def fit_streams(
-    texts: Iterable[str],
-    text_consumers: Sequence[TextConsumer],
-    *,
-    needed: bool = True,
-    progress: Progress | None = None,
-) -> int:
-    """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts."""
-    # Read the named corpora first, so that an error in one of them shows before the long pass over the texts.
-    streams: dict[Corpus | None, Iterable[str]] = {
-        consumer.corpus: consumer.corpus for consumer in text_consumers if consumer.corpus
-    }
-    streams[None] = texts
-    numbers: dict[Corpus | None, int] = dict.fromkeys(streams, 0)
-    for corpus, stream in streams.items():
-        for block in blocks(stream, _BLOCK):
-            numbers[corpus] += len(block)
-            for consumer in text_consumers:
-                if consumer.corpus == corpus:
-                    consumer.consume(block)
-            if progress is not None:
-                progress(len(block))
-        if not numbers[corpus] and (needed or corpus is not None):
-            where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
-            raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")
-    return numbers[None]

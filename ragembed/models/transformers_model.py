@@ -50,7 +50,7 @@ class TransformersModel:
         self, folder: Path, dtype: str, device: str, adapter: Path | None = None, *, trust_remote_code: bool = False
     ) -> None:
         self._device = torch.device(device)
-        model = _loaded(folder, trust_remote_code)
+        model = load_model(folder, trust_remote_code)
         if adapter is not None:
             _add_adapter(model, adapter)
         try:
@@ -167,7 +167,7 @@ def _add_adapter(model: Any, adapter: Path) -> None:
         )
 
 
-def _loaded(folder: Path, trust_remote_code: bool) -> Any:
+def load_model(folder: Path, trust_remote_code: bool = False) -> Any:
     """Load a model, or the encoder of an encoder-decoder.
 
     Raises :class:`ModelError` if it cannot be loaded, or if its weights are not exactly those that it needs.

@@ -21,16 +21,12 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.papers.sentences.classification import ClassificationScore as ClassificationScore
-    from ragembed.papers.sentences.classification import SimilarityScore as SimilarityScore
-    from ragembed.papers.sentences.classification import SplitScore as SplitScore
     from ragembed.papers.sentences.classification import classification_accuracy as classification_accuracy
     from ragembed.papers.sentences.classification import pair_features as pair_features
     from ragembed.papers.sentences.classification import relatedness_regression as relatedness_regression
     from ragembed.papers.sentences.classification import similarity_classification as similarity_classification
     from ragembed.papers.sentences.classification import split_accuracy as split_accuracy
     from ragembed.papers.sentences.classification import split_target as split_target
-    from ragembed.papers.sentences.clustering import ClusteringScore as ClusteringScore
     from ragembed.papers.sentences.clustering import assignment_accuracy as assignment_accuracy
     from ragembed.papers.sentences.clustering import clustering_accuracy as clustering_accuracy
     from ragembed.papers.sentences.description import Description as Description
@@ -53,10 +49,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "sentences.classification": (
-        *("ClassificationScore", "SimilarityScore", "SplitScore", "classification_accuracy", "pair_features"),
-        *("relatedness_regression", "similarity_classification", "split_accuracy", "split_target"),
+        *("classification_accuracy", "pair_features", "relatedness_regression", "similarity_classification"),
+        *("split_accuracy", "split_target"),
     ),
-    "sentences.clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
+    "sentences.clustering": ("assignment_accuracy", "clustering_accuracy"),
     "sentences.description": ("Description", "TextStatistics", "describe"),
     "sentences.isotropy": ("alignment", "iso_score", "uniformity"),
     "sentences.sentence_collections": ("LabelledTexts", "SentencePairs", "read_labelled_texts", "read_sentence_pairs"),

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ragembed.extras import needed_for
+from ragembed.indexes.faiss_index.vectors import nearest
 from ragembed.indexes.lexical.analyzer import letters_of, words_or_runs
 from ragembed.indexes.search.snippet import known_terms
 from ragembed.indexes.types import Rows
@@ -45,7 +46,7 @@ _FEW = 4_000
 _PERPLEXITY, _NEIGHBOURS = 10, 30
 _EXAGGERATED, _STEPS, _EXAGGERATION = 150, 350, 12.0
 _MEASURED = 1_000
-_BLOCK, _QUERIES = 8_192, 512
+_BLOCK = 8_192
 _CENTRES, _BESIDE = 4, 3
 _NEAR = SCALE / 50
 _SEED = 0
@@ -142,28 +143,6 @@ def place_beside(places: Doubles, weights: Doubles) -> Doubles:
     close = np.linalg.norm(places - places[0], axis=1) <= _NEAR
     mean: Doubles = (places[close] * weights[close, None]).sum(axis=0) / weights[close].sum()
     return mean
-
-
-def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
-    """Return positions and cosines of the ``k`` nearest, best first, shape ``(n, k)``, without ``leave_out``."""
-    positions = np.empty((len(queries), k), dtype=np.int64)
-    cosines = np.empty((len(queries), k), dtype=np.float32)
-    for start in range(0, len(queries), _QUERIES):
-        part = slice(start, start + _QUERIES)
-        products = queries[part] @ vectors.T
-        if leave_out is not None:
-            products[np.arange(len(products)), leave_out[part]] = -np.inf
-        positions[part], cosines[part] = _best(products, k)
-    return positions, cosines
-
-
-def _best(products: Floats, k: int) -> tuple[Rows, Floats]:
-    """Return columns and values of the ``k`` largest products in each row, largest first."""
-    last = products.shape[1] - k
-    columns = np.sort(np.argpartition(products, min(last, products.shape[1] - 1), axis=1)[:, last:])
-    values = np.take_along_axis(products, columns, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    return np.take_along_axis(columns, order, axis=1), np.take_along_axis(values, order, axis=1)
 
 
 @needed_for("drawing a map")

@@ -18,6 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import filled_lines, json_object
 from ragembed.files import NotRegularFileError, open_regular, replace_file
 from ragembed.html_elements import Child, as_html, element, table
 from ragembed.printable import printable
@@ -312,25 +313,14 @@ def read_queries(path: Path) -> list[str]:
 
     A line is a query, and text after a tab is ignored; or a JSON object with the key ``query``.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the queries in {path}: {error}; expected a UTF-8 text file") from error
-    queries = [_query(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not queries:
-        raise ConfigError(f"{path} has no queries: expected one per line")
-    return list(dict.fromkeys(queries))
+    return list(dict.fromkeys(_query(path, number, line) for number, line in filled_lines(path)))
 
 
-def _query(line: str, place: str) -> str:
-    if not line.lstrip().startswith("{"):
-        query = line.partition("\t")[0].strip()
-    else:
-        try:
-            fields = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{place} is not a valid JSON object: {error}") from None
+def _query(path: Path, number: int, line: str) -> str:
+    query = line.partition("\t")[0].strip()
+    if line.lstrip().startswith("{"):
+        fields = json_object(path, number, line)
         query = next((fields[key].strip() for key in _KEYS if isinstance(fields.get(key), str)), "")
     if not query:
-        raise ConfigError(f"{place} has no query: expected a text, or a JSON object with the key query")
+        raise ConfigError(f"{path}, line {number} has no query: expected a text, or a JSON object with the key query")
     return query

@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
 
+from ragembed.config.fields import from_json
 from ragembed.html_elements import Child, element
 from ragembed.indexes.doctor.drift import DriftReport
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
@@ -437,11 +438,11 @@ def _index(status: Mapping[str, Any]) -> Element:
     if wanted != IndexConfig():
         rows.append(("Requested", wanted.describe()))
     if index["check"] is not None:
-        rows.append(("Measured", IndexEvaluation.from_dict(index["check"]).describe()))
+        rows.append(("Measured", from_json(IndexEvaluation, index["check"]).describe()))
     elif kinds == ["flat"]:
         rows.append(("Recall", "1: a flat index compares every vector"))
     if index["choice"] is not None:
-        choice = IndexSelection.from_dict(index["choice"])
+        choice = from_json(IndexSelection, index["choice"])
         rows += [] if choice.effort is None else [("Effort", f"{choice.effort:,}")]
         rows += [(name.capitalize(), text) for name, text in choice.describe()]
     fusion = status["fusion"]

@@ -6,7 +6,6 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
@@ -40,7 +39,7 @@ from ragembed.serving.tool_schemas import (
     TEXT,
     Schema,
     array_of,
-    check_characters,
+    checked,
     object_schema,
     shown,
     whole_object,
@@ -76,13 +75,13 @@ class StoreAnswers:
 
     def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
-        checked = ENDPOINTS[name].checked(arguments, list(self._stores))
+        given = ENDPOINTS[name].checked(arguments, list(self._stores))
         if name == "status":
-            stores = [_present(served.summary()) for served in self._stores.all_or(checked)]
+            stores = [_present(served.summary()) for served in self._stores.all_or(given)]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
-        served = self._stores.taken_from(checked)
-        answer, about_filter, collected = answered(served, checked, self._answers[name])
+        served = self._stores.taken_from(given)
+        answer, about_filter, collected = answered(served, given, self._answers[name])
         notes = [note for note in (*about_filter, *collected, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
@@ -121,7 +120,7 @@ def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: 
     return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
 
 
-def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
+def _chunk(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
     record = chunk_with_id(store, arguments["id"])
     records = [record]
     if record.source is not None and (arguments["before"] or arguments["after"]):
@@ -140,10 +139,10 @@ def _chunk(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict
             "text": neighbour.chunk.text,
             "tokens": neighbour.chunk.tokens,
             "metadata": dict(neighbour.chunk.metadata),
-            "stale": is_stale,
+            "stale": state is not None,
             **({} if words is None else {"highlights": words.places(neighbour.chunk.text)}),
         }
-        for neighbour, is_stale in zip(records, served.stale(records), strict=True)
+        for neighbour, state in zip(records, store.file_states(records), strict=True)
     ]
     return {"generation": store.generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
@@ -293,13 +292,13 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 MOST_TEXTS = 2048
 _SIDES = ("document", "query")
 _FORMATS = ("float", "base64")
-_REQUIRED = {"model": "the name of a store", "input": "a text or a list of texts"}
 
 _INPUT: Schema = {**TEXT, "minLength": 1}
+_INPUTS: Schema = {**array_of(_INPUT), "minItems": 1, "maxItems": MOST_TEXTS}
 REQUEST: Schema = object_schema(
     {
         "model": {**TEXT, "description": "NAME, NAME:document or NAME:query of a store NAME"},
-        "input": {"anyOf": [_INPUT, {**array_of(_INPUT), "minItems": 1, "maxItems": MOST_TEXTS}]},
+        "input": {"anyOf": [_INPUT, _INPUTS]},
         "input_type": {**TEXT, "enum": list(_SIDES)},
         "encoding_format": {**TEXT, "enum": list(_FORMATS), "default": "float"},
         "dimensions": {**INTEGER, "description": "Must be the dimension of the store's vectors"},
@@ -310,16 +309,6 @@ REQUEST: Schema = object_schema(
 ANSWER: Schema = whole_object({"object": TEXT, "model": TEXT, "data": array_of(OBJECT), "usage": OBJECT})
 MODEL: Schema = whole_object({"id": TEXT, "object": TEXT, "created": INTEGER, "owned_by": TEXT})
 MODELS: Schema = whole_object({"object": TEXT, "data": array_of(MODEL)})
-
-
-@dataclass(frozen=True, slots=True)
-class _EmbeddingRequest:
-    store: ServedStore
-    side: str
-    texts: Sequence[str]
-    as_base64: bool
-    dimensions: int | None
-    model: str
 
 
 def models(stores: Mapping[str, ServedStore]) -> dict[str, Any]:
@@ -336,78 +325,45 @@ def model(stores: Mapping[str, ServedStore], name: str) -> dict[str, Any]:
 
 def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vectors of texts; raise :class:`ragembed.errors.RagembedError` for a request that is not valid."""
-    request = _parsed(stores, body)
-    embedder = request.store.open().embedder
-    encode = embedder.encode_queries if request.side == "query" else embedder.encode_documents
-    vectors = encode(list(request.texts))
-    if request.dimensions not in (None, vectors.shape[1]):
-        raise ConfigError(
-            f"dimensions is {request.dimensions}: the vectors of {request.store.name} have {vectors.shape[1]}"
-        )
+    inputs = body.get("input")
+    if isinstance(inputs, list) and inputs and _are_tokens(inputs):
+        raise ConfigError("input holds token numbers, which belong to another tokenizer: send texts")
+    if isinstance(inputs, str):
+        body = {**body, "input": [inputs]}
+    schema = object_schema({**REQUEST["properties"], "input": _INPUTS}, REQUEST["required"])
+    request = checked(dict(body), schema, "embeddings")
+    name, side = _model(stores, request["model"])
+    wanted = request.get("input_type", side)
+    if side not in (None, wanted):
+        raise ConfigError(f"input_type is {wanted!r}, but the model is for a {side}: leave one of them out")
+    embedder, texts = stores[name].open().embedder, request["input"]
+    vectors = embedder.encode_queries(texts) if wanted == "query" else embedder.encode_documents(texts)
+    if request.get("dimensions", vectors.shape[1]) != vectors.shape[1]:
+        raise ConfigError(f"dimensions is {request['dimensions']}: the vectors of {name} have {vectors.shape[1]}")
     data = [
         {
             "object": "embedding",
             "index": index,
-            "embedding": _as_base64(vector) if request.as_base64 else vector.tolist(),
+            "embedding": vector.tolist() if request["encoding_format"] == "float" else _as_base64(vector),
         }
         for index, vector in enumerate(vectors)
     ]
-    tokens = sum(map(estimated_tokens, request.texts))
+    tokens = sum(map(estimated_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "model": request.model, "data": data, "usage": usage}
+    return {"object": "list", "model": name, "data": data, "usage": usage}
 
 
 def _as_base64(vector: Floats) -> str:
     return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
 
 
-def _parsed(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> _EmbeddingRequest:
-    for name in body:
-        if name not in REQUEST["properties"]:
-            expected = ", ".join(REQUEST["properties"])
-            raise ConfigError(f"unknown argument {name[:60]!r}: expected one of {expected}")
-    for name in REQUEST["required"]:
-        if body.get(name) is None:
-            raise ConfigError(f"the argument {name!r} of embeddings is missing: expected {_REQUIRED[name]}")
-    name, side = _model(stores, body["model"])
-    input_type = body.get("input_type")
-    if input_type is not None and input_type not in _SIDES:
-        raise ConfigError(f"input_type is {shown(input_type)}: expected one of {', '.join(_SIDES)}")
-    if input_type is not None and side not in (None, input_type):
-        raise ConfigError(f"input_type is {input_type!r}, but the model is for a {side}: leave one of them out")
-    encoding = body.get("encoding_format", "float")
-    if encoding not in _FORMATS:
-        raise ConfigError(f"encoding_format is {shown(encoding)}: expected one of {', '.join(_FORMATS)}")
-    dimensions = body.get("dimensions")
-    if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool)):
-        raise ConfigError(f"dimensions is {shown(dimensions)}: expected an integer")
-    texts = _texts(body["input"])
-    return _EmbeddingRequest(
-        stores[name], input_type or side or "document", texts, encoding == "base64", dimensions, name
-    )
-
-
-def _model(stores: Mapping[str, ServedStore], model: object) -> tuple[str, str | None]:
+def _model(stores: Mapping[str, ServedStore], model: str) -> tuple[str, str | None]:
     """Return the store and the side that a model names."""
-    if not isinstance(model, str):
-        raise ConfigError(f"model is {shown(model)}: expected the name of a store, such as {next(iter(stores))!r}")
     name, colon, side = model.partition(":")
     if name not in stores or (colon and side not in _SIDES):
         expected = ", ".join(f"{store}, {store}:document, {store}:query" for store in stores)
         raise UnknownNameError(f"unknown model {shown(model)}: expected one of {expected}")
     return name, side or None
-
-
-def _texts(value: object) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    if isinstance(texts, list) and texts and _are_tokens(texts):
-        raise ConfigError("input holds token numbers, which belong to another tokenizer: send texts")
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise ConfigError("input is not a text or a list of texts: expected texts with one character or more")
-    if not 1 <= len(texts) <= MOST_TEXTS:
-        raise ConfigError(f"input has {len(texts):,} texts: expected 1 to {MOST_TEXTS:,}")
-    check_characters(texts, "input")
-    return texts
 
 
 def _are_tokens(values: Sequence[object]) -> bool:

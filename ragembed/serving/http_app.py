@@ -38,7 +38,7 @@ from ragembed.serving.http_sockets import connections
 from ragembed.serving.mcp_over_http import make_route
 from ragembed.serving.mcp_server import make_server
 from ragembed.serving.stores import ServedStore, ServedStores
-from ragembed.serving.tool_schemas import ENDPOINTS, Endpoint, Schema, as_json, chosen_store, read_json
+from ragembed.serving.tool_schemas import ENDPOINTS, TEXT, Endpoint, Schema, as_json, checked, object_schema, read_json
 from ragembed.serving.tools import StoreTools
 
 ACCESS_LOG = logging.getLogger("ragembed.access")
@@ -201,7 +201,7 @@ class _HttpHandlers:
             _route("/readyz", "GET", "readyz", self._ready),
             _route(_METRICS, "GET", "metrics", self._metrics),
             _route("/openapi.json", "GET", "openapi", _constant(as_json(api), JSON)),
-            _route("/docs", "GET", "docs", _constant(openapi.as_page(api).encode(), "text/html")),
+            _route("/docs", "GET", "docs", _constant(openapi.as_page(api), "text/html")),
             _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
         ]
 
@@ -267,7 +267,9 @@ class _HttpHandlers:
 
     def _served(self, request: Request) -> ServedStore:
         """Return the store that the query string names."""
-        return self.stores[chosen_store(_query_arguments(request), list(self.stores))]
+        names = list(self.stores)
+        schema = object_schema({"store": {**TEXT, "enum": names}}, ["store"] if len(names) > 1 else [])
+        return self.stores[checked(_query_arguments(request), schema, "documents").get("store", names[0])]
 
     async def _health(self, _request: Request) -> Response:
         return json_response(b'{"status":"ok"}')

@@ -146,7 +146,7 @@ class RequestLimits:
 
         with anyio.move_on_after(self._limits.seconds) as time:
             try:
-                body = await read_body(receive, self._limits.body)
+                body = await _read_body(receive, self._limits.body)
             except ClientDisconnect:
                 return
             if body is None:
@@ -159,7 +159,7 @@ class RequestLimits:
             await late(scope, receive, send)
 
 
-async def read_body(receive: Receive, most: int) -> bytes | None:
+async def _read_body(receive: Receive, most: int) -> bytes | None:
     """Return the body, or None if it has more than ``most`` bytes."""
     parts: list[bytes] = []
     size = 0

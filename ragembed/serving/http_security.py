@@ -100,13 +100,6 @@ def origin_of(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
-def encoding_problem(headers: Headers) -> JSONResponse | None:
-    """Return the answer to a request with a compressed body, or None for another."""
-    if headers.get("content-encoding", "identity").strip().lower() in ("identity", ""):
-        return None
-    return problem(415, "the body is compressed: send it without Content-Encoding", Accept_Encoding="identity")
-
-
 class RequestGuard:
     """Refuses requests for other hosts, from pages of other origins, and with the content types of forms."""
 
@@ -143,7 +136,9 @@ class RequestGuard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method in _WITH_BODY and kind != "application/json":
             return problem(415, "the content type is not application/json: send JSON")
-        return encoding_problem(headers)
+        if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+            return problem(415, "the body is compressed: send it without Content-Encoding", Accept_Encoding="identity")
+        return None
 
 
 def _is_foreign_fetch(headers: Headers) -> bool:

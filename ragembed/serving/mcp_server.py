@@ -37,7 +37,7 @@ from ragembed.version import __version__
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from ragembed.serving.tools import StoreTools, ToolAnswer
+    from ragembed.serving.tools import StoreTools
 
 ThreadRunner: TypeAlias = Callable[..., Awaitable[Any]]
 """Runs a function with arguments in a thread, such as :meth:`ragembed.serving.http_requests.WorkerThreads.run`."""
@@ -94,7 +94,7 @@ class _Handlers:
         self, _context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            answer = await self._in_thread(self._call, params.name, params.arguments or {})
+            answer = await self._in_thread(lambda: self._loaded().call(params.name, params.arguments or {}))
         except RagembedError as error:
             return _failure(str(error))
         except Exception as error:  # noqa: BLE001  the agent gets one line, the log the traceback
@@ -170,9 +170,6 @@ class _Handlers:
         finally:
             stop.set()
         raise RagembedError(f"the call took longer than {self._seconds:g} seconds: ask for less")
-
-    def _call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        return self._loaded().call(name, arguments)
 
     def _loaded(self) -> StoreTools:
         with self._lock:

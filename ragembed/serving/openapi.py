@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from xml.etree.ElementTree import Element
 
+from ragembed.html_elements import as_html, element, table
 from ragembed.serving import http_answers, pushed_documents
-from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, TEXT, Endpoint, Schema, object_schema
+from ragembed.serving.tool_schemas import ENDPOINTS, TEXT, Endpoint, Schema, expected, object_schema
 from ragembed.version import __version__
 
 _JSON = "application/json"
@@ -29,7 +30,6 @@ _PROBLEMS = {
     "504": "The answer took too long",
 }
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 56rem; padding: 0 1rem }
-code { background: #8882; border-radius: 3px; padding: 0 .2em }
 table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
 :root { color-scheme: light dark }
 """
@@ -73,64 +73,47 @@ def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> d
     }
 
 
-def as_page(api: Mapping[str, Any]) -> str:
+def as_page(api: Mapping[str, Any]) -> bytes:
     """Return an HTML page that lists the operations. It has no scripts."""
-    parts = [
-        f"<h1>ragembed {html.escape(api['info']['version'])}</h1>",
-        f"<p>{html.escape(api['info']['description'])}</p>",
-        '<p>OpenAPI: <a href="/openapi.json">/openapi.json</a></p>',
-        "<p>Others: <code>/mcp</code>, <code>/metrics</code>, <code>/healthz</code>, <code>/readyz</code></p>",
-    ]
-    for path, methods in api["paths"].items():
-        first = next(iter(methods.values()))
-        names = ", ".join(method.upper() for method in methods)
-        parts.append(f"<h2><code>{names} {html.escape(path)}</code></h2><p>{html.escape(first['summary'])}</p>")
-        rows = [row for method in methods.values() for row in _rows(method)]
-        if rows:
-            cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in dict.fromkeys(rows))
-            parts.append(f"<table><tr><th>name</th><th>value</th><th></th></tr>{cells}</table>")
-    head = f'<meta charset="utf-8"><title>ragembed API</title><link rel="stylesheet" href="{STYLE_PATH}">'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("title", "ragembed API"),
+        element("link", rel="stylesheet", href=STYLE_PATH),
+    )
+    body = element(
+        "body",
+        element("h1", f"ragembed {api['info']['version']}"),
+        element("p", api["info"]["description"]),
+        element("p", "OpenAPI: ", element("a", "/openapi.json", href="/openapi.json")),
+        element("p", "Others: /mcp, /metrics, /healthz, /readyz"),
+        *(part for path, methods in api["paths"].items() for part in _section(path, methods)),
+    )
+    return b"<!doctype html>" + as_html(element("html", head, body, lang="en"))
 
 
-def _rows(operation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _section(path: str, methods: Mapping[str, Any]) -> Iterator[Element]:
+    yield element("h2", f"{', '.join(map(str.upper, methods))} {path}")
+    yield element("p", next(iter(methods.values()))["summary"])
+    if rows := [row for operation in methods.values() for row in _rows(operation)]:
+        yield table(("name", "value", ""), dict.fromkeys(rows))
+
+
+def _rows(operation: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     body = operation.get("requestBody", {}).get("content", {}).get(_JSON, {}).get("schema", {})
-    rows = [
-        *(
-            (parameter["name"], parameter["schema"], parameter.get("required", False))
-            for parameter in operation.get("parameters", [])
-        ),
-        *((name, schema, name in body.get("required", ())) for name, schema in body.get("properties", {}).items()),
+    arguments = [(each["name"], each["schema"], each.get("required")) for each in operation.get("parameters", ())]
+    arguments += [
+        (name, schema, name in body.get("required", ())) for name, schema in body.get("properties", {}).items()
     ]
-    return [
-        (
-            f"<code>{html.escape(name)}</code>{' (required)' if required else ''}",
-            html.escape(_values(schema)),
-            html.escape(schema.get("description", "")),
-        )
-        for name, schema, required in rows
-    ]
-
-
-def _values(schema: Schema) -> str:
-    """Return the values that a schema allows, for people."""
-    if "enum" in schema:
-        shown = " | ".join(map(str, schema["enum"]))
-    elif "minimum" in schema:
-        shown = (
-            f"{schema['minimum']} to {schema['maximum']:,}" if "maximum" in schema else f"{schema['minimum']} or more"
-        )
-    else:
-        shown = str(schema.get("type", "text or array of texts"))
-    return f"{shown}, default {schema['default']}" if "default" in schema else shown
+    for name, schema, required in arguments:
+        shown = expected(schema) if "type" in schema else "text or an array of texts"
+        default = f", default {schema['default']}" if "default" in schema else ""
+        yield f"{name} (required)" if required else name, f"{shown}{default}", schema.get("description", "")
 
 
 def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[str, Any]:
-    schema = endpoint.input_schema(stores)
-    arguments = {name: _described_text(argument) for name, argument in schema["properties"].items()}
-    if "store" in arguments:
-        names = [*stores, EVERY] if endpoint.together else stores
-        arguments["store"] = {"type": "string", "enum": list(dict.fromkeys(names))}
+    schema = endpoint.full_schema(stores)
+    arguments = schema["properties"]
     required = schema.get("required", ())
     if method == "POST":
         body: Schema = {"type": "object", "properties": arguments, "additionalProperties": False}
@@ -147,12 +130,6 @@ def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[s
         for name, argument in arguments.items()
     ]
     return _described(endpoint.name, endpoint.description, endpoint.answer, parameters=parameters)
-
-
-def _described_text(schema: Schema) -> Schema:
-    """Return the schema of an argument with the limits that the check of arguments applies to texts."""
-    is_text = schema.get("type") == "string" and "enum" not in schema
-    return {**schema, "minLength": 1, "maxLength": 4000} if is_text else schema
 
 
 def _described(

@@ -24,7 +24,7 @@ from starlette.responses import Response
 
 from ragembed.documents.readers.registry import location_of
 from ragembed.errors import RagembedError
-from ragembed.html_elements import Child, as_html
+from ragembed.html_elements import Child, as_html, table
 from ragembed.html_elements import element as _e
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import relevance_word
@@ -515,14 +515,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[Element]:
 def _bars(title: str, rows: Sequence[tuple[str, float]]) -> Element:
     """Return a table with a bar for each value. Negative bars point to the left."""
     most = max((abs(value) for _, value in rows), default=0) or 1
-    return _e(
-        "table",
-        _e("caption", title),
-        *(
-            _e("tr", _e("th", name, scope="row"), _e("td", _bar(value / most)), _e("td", f"{value:+.3f}"))
-            for name, value in rows
-        ),
-    )
+    return table((), [(name, _bar(value / most), f"{value:+.3f}") for name, value in rows], title)
 
 
 def _bar(share: float) -> Element:

@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from ragembed.serving.tool_schemas import (
     Schema,
     array_of,
     check_characters,
+    checked,
     object_schema,
     shown,
     whole_object,
@@ -46,7 +47,7 @@ _ID = re.compile(r"(?!(?:.*/)?\.{1,2}(?:/|$))[^\x00-\x1f\x7f\s](?:[^\x00-\x1f\x7
 _SUFFIXES = {"text": ".txt", "markdown": ".md"}
 
 _FIELDS: Schema = {
-    "text": {**TEXT, "minLength": 1},
+    "text": {**TEXT, "minLength": 1, "pattern": r"\S"},
     "title": TEXT,
     "format": {**TEXT, "enum": list(_SUFFIXES), "default": "text"},
     "metadata": {**OBJECT, "description": "Values that filters can select by"},
@@ -77,33 +78,9 @@ class PushedDocument:
 
     id: str
     text: str
-    title: str | None
     format: str
-    metadata: Mapping[str, Any]
-
-    @classmethod
-    def parse(cls, value: object, document_id: str | None = None) -> PushedDocument:
-        """Return a document from JSON, where ``document_id`` is that of the path; raise :class:`ConfigError`."""
-        if not isinstance(value, dict):
-            raise ConfigError(f"a document is {shown(value)}: expected an object with a text")
-        expected = [*([] if document_id is not None else ["id"]), *_FIELDS]
-        for name in value:
-            if name not in expected:
-                raise ConfigError(f"unknown field {shown(name)} of a document: expected {', '.join(expected)}")
-        name = checked_id(value.get("id") if document_id is None else document_id)
-        text, title, form = value.get("text"), value.get("title"), value.get("format", "text")
-        metadata = value.get("metadata", {})
-        if not isinstance(text, str) or not text.strip():
-            raise ConfigError(f"the document {name} has no text: expected a text with at least one word")
-        if title is not None and not isinstance(title, str):
-            raise ConfigError(f"the title of the document {name} is {shown(title)}: expected a text")
-        if not isinstance(form, str) or form not in _SUFFIXES:
-            forms = " or ".join(_SUFFIXES)
-            raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {forms}")
-        if not isinstance(metadata, dict):
-            raise ConfigError(f"the metadata of the document {name} is {shown(metadata)}: expected an object")
-        check_characters([text, title, metadata], f"the document {name}")
-        return cls(name, text, title, form, metadata)
+    title: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -116,9 +93,9 @@ class PushedDocument:
         return json.dumps([self.text, self.title, self.format, dict(self.metadata)], sort_keys=True).encode()
 
 
-def checked_id(value: object) -> str:
+def checked_id(value: str) -> str:
     """Return the id of a document; raise :class:`ConfigError` if it is none."""
-    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+    if _ID.fullmatch(value) is None:
         raise ConfigError(
             f"the id of a document is {shown(value)}: expected 1 to 500 characters without control characters and "
             "spaces at the ends, and without . or .. between slashes"
@@ -146,7 +123,8 @@ def get_document(store: Store, document_id: str) -> dict[str, Any]:
 
 def put_document(served: ServedStore, document_id: str, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
     """Add or replace one document."""
-    return _write(served, [PushedDocument.parse(dict(body), document_id)], [], wait)
+    name = checked_id(document_id)
+    return _write(served, [PushedDocument(name, **checked(dict(body), DOCUMENT, f"the document {name}"))], [], wait)
 
 
 def delete_document(served: ServedStore, document_id: str, wait: float) -> dict[str, Any]:
@@ -159,15 +137,9 @@ def delete_document(served: ServedStore, document_id: str, wait: float) -> dict[
 
 def write_batch(served: ServedStore, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
     """Add, replace and delete documents in one transaction. Ids to delete that are unknown are ignored."""
-    for name in body:
-        if name not in BATCH["properties"]:
-            raise ConfigError(f"unknown argument {shown(name)}: expected documents or delete")
-    added, gone = body.get("documents", []), body.get("delete", [])
-    for name, values in (("documents", added), ("delete", gone)):
-        if not isinstance(values, list) or len(values) > MOST_DOCUMENTS:
-            raise ConfigError(f"{name} is {shown(values)}: expected an array with at most {MOST_DOCUMENTS:,} items")
-    documents = [PushedDocument.parse(value) for value in added]
-    deleted = [checked_id(value) for value in gone]
+    batch = checked(dict(body), BATCH, "the batch")
+    documents = [PushedDocument(checked_id(fields.pop("id")), **fields) for fields in batch.get("documents", ())]
+    deleted = [checked_id(value) for value in batch.get("delete", ())]
     ids = [document.id for document in documents] + deleted
     if again := [document_id for document_id, count in Counter(ids).items() if count > 1]:
         raise ConfigError(f"the document {again[0]} occurs twice in the batch: give each id once")

@@ -174,10 +174,6 @@ class ServedStore:
             raise UnknownNameError(f"{source} has no text of {member[:200]!r}: expected a path from an answer")
         return source, records
 
-    def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
-        """Return for each chunk whether its file changed or disappeared since it was indexed."""
-        return [state is not None for state in self.open().file_states(records)]
-
     def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
         """Return the files of hits, by store and name."""
         names = {record.source for record in records if record.source is not None}
@@ -235,10 +231,6 @@ class ServedTogether:
                 if text := note(served):
                     notes.append(f"{name}: {text}")
         return "; ".join(notes) or None
-
-    def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
-        """Return for each chunk whether its file changed or disappeared since it was indexed."""
-        return [state is not None for state in self.open().file_states(records)]
 
     def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
         """Return the files of hits, by store and name."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragembed.errors import ConfigError
 
@@ -76,6 +76,8 @@ EVERY = "all"
 """The name that stands for all served stores together."""
 _LEAST_TOKENS, _MOST_CHARACTERS, _MOST_RESULTS, _SHOWN = 200, 4000, 100, 60
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_LARGEST = 2**53
+"""The largest number without a limit, and minus the smallest."""
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}
@@ -129,41 +131,31 @@ class ToolDefinition:
     """Whether the store ``all`` stands for all stores together."""
 
     def input_schema(self, stores: Sequence[str]) -> Schema:
-        """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
-        return object_schema(self._properties(stores), self._required(stores))
+        """Return the short JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
+        if len(stores) == 1:
+            return object_schema(self.arguments, self.required)
+        store = {**TEXT, "description": f"{EVERY}: all stores together"} if self.together else TEXT
+        required = self.required if self.name == "status" else ("store", *self.required)
+        return object_schema({"store": store, **self.arguments}, required)
+
+    def full_schema(self, stores: Sequence[str]) -> Schema:
+        """Return the same schema with the names of the stores, and the limits of texts."""
+        schema = self.input_schema(stores)
+        properties = {name: _limited(argument) for name, argument in schema["properties"].items()}
+        if "store" in properties:
+            properties["store"] = {**TEXT, "enum": list(dict.fromkeys([*stores, EVERY] if self.together else stores))}
+        return {**schema, "properties": properties}
 
     def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
         """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
-        properties = self._properties(stores)
-        present = {name: value for name, value in arguments.items() if value is not None}
-        for name in present:
-            if name not in properties:
-                listed = ", ".join(properties) or "none"
-                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {listed}")
-        for name in self._required(stores):
-            if name not in present:
-                names = [*stores, EVERY] if self.together else stores
-                expected = f"one of {', '.join(names)}" if name == "store" else _expected(properties[name])
-                raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
-        for name, value in present.items():
-            check_characters(value, f"the argument {name!r} of {self.name}")
-            if not _is_valid(value, properties[name]):
-                raise ConfigError(
-                    f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
-                )
-        _check_store(present, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
-        defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-        whole = {name: int(value) for name, value in present.items() if properties[name].get("type") == "integer"}
-        return {**defaults, **present, **whole}
+        values: dict[str, Any] = checked(dict(arguments), self.full_schema(stores), self.name)
+        return values
 
-    def _properties(self, stores: Sequence[str]) -> Schema:
-        if len(stores) == 1:
-            return self.arguments
-        store = {**TEXT, "description": f"{EVERY}: all stores together"} if self.together else TEXT
-        return {"store": store, **self.arguments}
 
-    def _required(self, stores: Sequence[str]) -> list[str]:
-        return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
+def _limited(schema: Schema) -> Schema:
+    """Return the schema of an argument, with limits if it is a text."""
+    is_text = schema.get("type") == "string" and "enum" not in schema
+    return {**schema, "minLength": 1, "maxLength": _MOST_CHARACTERS, "pattern": r"\S"} if is_text else schema
 
 
 TOOLS: Mapping[str, ToolDefinition] = {
@@ -499,19 +491,51 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 # The check of arguments
 
 
-def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
-    """Return the store that arguments without anything else name; raise :class:`ConfigError` if they do not."""
-    if unknown := arguments.keys() - {"store"}:
-        raise ConfigError(f"unknown argument {shown(min(unknown))}: expected store")
-    if "store" not in arguments and len(stores) > 1:
-        raise ConfigError(f"the argument 'store' is missing: expected one of {', '.join(stores)}")
-    _check_store(arguments, stores)
-    return str(arguments.get("store", stores[0]))
+class _SchemaType(NamedTuple):
+    """A type of JSON schema: its classes, its name in errors, what it is a number of, and the names of its limits."""
+
+    classes: Any
+    name: str
+    unit: str = ""
+    limits: tuple[str, str] = ("minimum", "maximum")
 
 
-def _check_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> None:
-    if arguments.get("store", stores[0]) not in stores:
-        raise ConfigError(f"unknown store {shown(arguments['store'])}: expected one of {', '.join(stores)}")
+_SCHEMA_TYPES: Mapping[str, _SchemaType] = {
+    "boolean": _SchemaType(bool, "true or false"),
+    "number": _SchemaType((int, float), "a number"),
+    "integer": _SchemaType((int, float), "an integer"),
+    "string": _SchemaType(str, "text", "characters", ("minLength", "maxLength")),
+    "array": _SchemaType(list, "an array", "items", ("minItems", "maxItems")),
+    "object": _SchemaType(dict, "an object"),
+}
+
+
+def checked(value: Any, schema: Schema, what: str) -> Any:
+    """Return a JSON value with the defaults of its schema, without members that are null; raise :class:`ConfigError`.
+
+    ``what`` names the value in errors. Only the parts of JSON schema that this package uses are known.
+    """
+    kind = schema["type"]
+    if not _is_valid(value, schema):
+        raise ConfigError(f"{what} is {shown(value)}: expected {expected(schema)}")
+    if kind == "array":
+        return [checked(item, schema["items"], f"item {number} of {what}") for number, item in enumerate(value, 1)]
+    if kind != "object" or "properties" not in schema:
+        check_characters(value, what)
+        return int(value) if kind == "integer" else value
+    properties: Schema = schema["properties"]
+    present = {name: inner for name, inner in value.items() if inner is not None}
+    for name in present:
+        if name not in properties:
+            listed = ", ".join(properties) or "none"
+            raise ConfigError(f"unknown argument {shown(name)} of {what}: expected one of {listed}")
+    for name in schema.get("required", ()):
+        if name not in present:
+            raise ConfigError(f"the argument {name!r} of {what} is missing: expected {expected(properties[name])}")
+    defaults = {name: inner["default"] for name, inner in properties.items() if "default" in inner}
+    return defaults | {
+        name: checked(inner, properties[name], f"the argument {name!r} of {what}") for name, inner in present.items()
+    }
 
 
 def check_characters(value: object, what: str) -> None:
@@ -528,31 +552,29 @@ def check_characters(value: object, what: str) -> None:
             check_characters(inner, what)
 
 
-def _is_valid(value: object, schema: Schema) -> bool:
-    if "enum" in schema:
-        return isinstance(value, str) and value in schema["enum"]
-    if schema["type"] == "boolean":
-        return isinstance(value, bool)
-    if schema["type"] == "number":
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and schema["minimum"] <= value <= schema["maximum"]
-    if schema["type"] == "integer":
-        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-        return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
-    return isinstance(value, str) and len(value) <= _MOST_CHARACTERS and bool(value.strip())
+def _is_valid(value: Any, schema: Schema) -> bool:
+    kind = schema["type"]
+    if not isinstance(value, _SCHEMA_TYPES[kind].classes) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    if ("enum" in schema and value not in schema["enum"]) or (kind == "integer" and value % 1 != 0):
+        return False
+    least, most = _SCHEMA_TYPES[kind].limits
+    size = len(value) if isinstance(value, Sized) else value
+    within = schema.get(least, -_LARGEST) <= size <= schema.get(most, _LARGEST)
+    return within and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
 
 
-def _expected(schema: Schema) -> str:
+def expected(schema: Schema) -> str:
+    """Return what a schema allows, as a part of a sentence."""
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
-    if schema["type"] == "boolean":
-        return "true or false"
-    if schema["type"] == "number":
-        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
-    if schema["type"] == "integer":
-        most = schema.get("maximum")
-        return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"
-    return f"text with 1 to {_MOST_CHARACTERS:,} characters"
+    _, name, unit, limits = _SCHEMA_TYPES[schema["type"]]
+    least, most = map(schema.get, limits)
+    if least is None and most is None:
+        return name
+    if unit:
+        return f"{name} with {least or 0:,} {'or more' if most is None else f'to {most:,}'} {unit}"
+    return f"{name}, {least:,} or more" if most is None else f"{name} from {least:,} to {most:,}"
 
 
 def shown(value: object) -> str:

@@ -23,6 +23,7 @@ from ragembed.indexes.search.context import NOTE, fence_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak, relevance_word
 from ragembed.indexes.search.searchable import Searchable
+from ragembed.indexes.search.snapshot import FileState
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -168,8 +169,8 @@ def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[
         source, chunks = served.chunks(arguments["path"])
         records = _with_lines(chunks, source, first, last)
     passages = [
-        _between(_passage(record, is_stale=is_stale), first, last)
-        for record, is_stale in zip(records, served.stale(records), strict=True)
+        _between(_passage(record, state), first, last)
+        for record, state in zip(records, store.file_states(records), strict=True)
     ]
     page, following = _page(
         passages, _position(arguments, store.generation), arguments["max_tokens"], structured=arguments["structured"]
@@ -283,9 +284,9 @@ def _hits(
         return f"{_NO_RESULTS}\n", {"results": []}
     words = QueryWords(query, [hit.chunk.text for hit in hits], served.open().language)
     forms, sizes = [], []
-    for number, (hit, is_stale) in enumerate(zip(hits, served.stale(hits), strict=True), 1):
+    for number, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), 1):
         check()
-        whole = _passage(hit, is_stale=is_stale)
+        whole = _passage(hit, state)
         lines = {**whole, "text": words.snippet(whole["text"])[0], "truncated": True}
         head = f"{number}. {_heading(whole)}"
         if lines["text"] == whole["text"]:
@@ -379,7 +380,7 @@ def _position(arguments: Mapping[str, Any], generation: int) -> _Position:
 # Results as JSON values and as text
 
 
-def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, Any]:
+def _passage(record: Hit | ChunkRecord, state: FileState | None = None) -> dict[str, Any]:
     chunk = record.chunk
     member = member_of(record.source, chunk.metadata)
     hit = record if isinstance(record, Hit) else None
@@ -398,7 +399,7 @@ def _passage(record: Hit | ChunkRecord, *, is_stale: bool = False) -> dict[str, 
             "score": round(hit.score, _ROUNDING) if hit else None,
             "relevance": None if hit is None or hit.relevance is None else round(hit.relevance, _ROUNDING),
             "near_duplicates": len(hit.duplicates) or None if hit else None,
-            "stale": is_stale or None,
+            "stale": state is not None or None,
             "text": chunk.text,
         }
     )

@@ -8,7 +8,7 @@ import pptx
 import pytest
 
 from ragembed import Store
-from ragembed.reranking import MultiVectorReranker
+from ragembed.reranking import ModelReranker
 from ragembed.version import install_command
 from tests.cross_encoders import known_score, make_cross_encoder
 from tests.documents.test_readers_pdf import make_pdf
@@ -95,7 +95,7 @@ def test_rerank_with_a_multi_vector_model(cli, tmp_path):
     found = results(cli, "which lock", "--rerank", folder, "-k", "20", "--no-dedupe")
     with Store.open(".ragembed") as store:
         texts = {record.id: record.chunk.embedded_text for record in store.chunks()}
-    expected = MultiVectorReranker(str(folder)).scores("which lock", [texts[each["id"]] for each in found])
+    expected = ModelReranker(str(folder)).scores("which lock", [texts[each["id"]] for each in found])
     assert [each["rerank"] for each in found] == pytest.approx(sorted(expected.tolist(), reverse=True), abs=1e-5)
 
 

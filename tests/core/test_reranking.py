@@ -10,7 +10,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig, reranking
 from ragembed.errors import MissingExtraError, ModelError, RagembedError
-from ragembed.reranking import CrossEncoderReranker, MultiVectorReranker, find_reranker
+from ragembed.reranking import ModelReranker
 from tests import multi_vectors
 from tests.cross_encoders import known_score, make_cross_encoder
 
@@ -23,7 +23,7 @@ def model(tmp_path_factory):
 
 
 def test_scores_equal_the_model(model, capfd):
-    reranker = CrossEncoderReranker(str(model), device="cpu", batch_size=2)
+    reranker = ModelReranker(str(model), device="cpu", batch_size=2)
     scores = reranker.scores("which lock", TEXTS[:4])
     assert (scores.dtype, scores.shape) == (np.float32, (4,))
     assert scores.tolist() == pytest.approx([known_score("which lock", text) for text in TEXTS[:4]], abs=1e-5)
@@ -32,20 +32,20 @@ def test_scores_equal_the_model(model, capfd):
 
 
 def test_text_beyond_the_window_is_ignored(model):
-    [score] = CrossEncoderReranker(str(model), device="cpu").scores("which lock", TEXTS[4:])
+    [score] = ModelReranker(str(model), device="cpu").scores("which lock", TEXTS[4:])
     assert score == pytest.approx(known_score("which lock", TEXTS[4]), abs=1e-5)
 
 
 def test_no_texts_give_no_scores(model, monkeypatch):
     monkeypatch.setattr(reranking, "_load", None)
-    assert CrossEncoderReranker(str(model)).scores("which lock", []).shape == (0,)
+    assert ModelReranker(str(model)).scores("which lock", []).shape == (0,)
 
 
 def test_model_is_loaded_once_on_first_use(model, monkeypatch):
     loads = []
     load = reranking._load
     monkeypatch.setattr(reranking, "_load", lambda *args: loads.append(args) or load(*args))
-    reranker = CrossEncoderReranker(str(model), device="cpu")
+    reranker = ModelReranker(str(model), device="cpu")
     assert loads == []
     with ThreadPoolExecutor(4) as pool:
         scores = list(pool.map(lambda text: reranker.scores("which lock", [text])[0], TEXTS))
@@ -57,7 +57,7 @@ def test_missing_package_names_the_install_command(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"reranking needs .*pip install .*\[torch\]'"):
-        CrossEncoderReranker(str(model))
+        ModelReranker(str(model))
 
 
 def test_missing_model():
@@ -66,7 +66,7 @@ def test_missing_model():
     )
     for download in (True, False):
         with pytest.raises(ModelError, match=message + "--rerank$"):
-            CrossEncoderReranker("no/model", download=download)
+            ModelReranker("no/model", download=download)
 
 
 def test_model_that_is_not_a_cross_encoder(tiny_model):
@@ -74,7 +74,7 @@ def test_model_that_is_not_a_cross_encoder(tiny_model):
         ModelError,
         match=r"has the architecture BertModel: expected a cross-encoder \(…ForSequenceClassification in its config\.",
     ):
-        CrossEncoderReranker(str(tiny_model))
+        ModelReranker(str(tiny_model))
 
 
 @pytest.mark.parametrize("config", ["", "[]", '{"architectures": 5}', '{"architectures": null}'])
@@ -82,28 +82,28 @@ def test_invalid_configuration(model, tmp_path, config):
     (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(ModelError):
-        CrossEncoderReranker(str(tmp_path))
+        ModelReranker(str(tmp_path))
 
 
 def test_missing_weights(model, tmp_path):
     (tmp_path / "config.json").write_text((model / "config.json").read_text())
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="pickle format"):
-        CrossEncoderReranker(str(tmp_path))
+        ModelReranker(str(tmp_path))
 
 
 def test_damaged_weights(model, tmp_path):
     for file in model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[: 100 if file.suffix == ".safetensors" else None])
     with pytest.raises(RagembedError, match="cannot be loaded"):
-        CrossEncoderReranker(str(tmp_path), device="cpu").scores("a", ["b"])
+        ModelReranker(str(tmp_path), device="cpu").scores("a", ["b"])
 
 
 def test_classifier_with_several_labels(tmp_path):
     folder = make_cross_encoder(tmp_path / "three", labels=3)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
     with pytest.raises(ModelError, match="gives 3 scores per text: expected a cross-encoder with one"):
-        CrossEncoderReranker(str(folder), device="cpu").scores("a", ["b"])
+        ModelReranker(str(folder), device="cpu").scores("a", ["b"])
 
 
 # Multi-vector models
@@ -121,8 +121,7 @@ PYLATE = {
 def test_scores_of_a_multi_vector_model_are_those_of_pylate(tmp_path, layout, capfd):
     folder = multi_vectors.make_multi_vector(tmp_path, layout)
     capfd.readouterr()
-    reranker = find_reranker(str(folder))
-    assert isinstance(reranker, MultiVectorReranker)
+    reranker = ModelReranker(str(folder))
     scores = reranker.scores(multi_vectors.QUERY, multi_vectors.TEXTS)
     assert capfd.readouterr() == ("", "")
     assert (scores.dtype, scores.shape) == (np.float32, (4,))
@@ -133,17 +132,11 @@ def test_scores_of_a_multi_vector_model_are_those_of_pylate(tmp_path, layout, ca
     assert reranker.scores("a", []).shape == (0,)
 
 
-def test_other_models_are_no_multi_vector_models(tiny_model, model):
-    assert isinstance(find_reranker(str(model)), CrossEncoderReranker)
-    with pytest.raises(ModelError, match=r"is no multi-vector model: expected one in the layout of"):
-        MultiVectorReranker(str(tiny_model))
-
-
 def test_pickle_weights_of_a_projection_are_refused(tmp_path):
     folder = multi_vectors.make_multi_vector(tmp_path, "expansion")
     (folder / "1_Dense" / "model.safetensors").rename(folder / "1_Dense" / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"1_Dense has no model.safetensors, and pytorch_model.bin is in PyTorch's"):
-        find_reranker(str(folder))
+        ModelReranker(str(folder))
 
 
 @pytest.mark.parametrize("layout", ["expansion", "Stanford"])

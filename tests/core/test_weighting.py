@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,9 +22,9 @@ VOCABULARY = ["a", "b", "c", "d"]
 
 
 def counted(texts, vocabulary, framing):
-    counter = TokenCounter(vocabulary, framing)
+    counter = TokenCounter(SimpleNamespace(vocabulary_size=vocabulary, prefix=framing, suffix=[], ids=TokenIds.of))
     for ids in texts:
-        counter.add(TokenIds.of([ids]))
+        counter.add([ids])
     return counter.statistics()
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as npst
 from ragembed.errors import ConfigError
 from ragembed.evaluation import RetrievalCollection, read_retrieval, search, tasks
 from ragembed.evaluation.encoding import Encoded
-from ragembed.evaluation.tasks import RetrievalTask
+from ragembed.evaluation.tasks import retrieval_task
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -98,9 +98,9 @@ def test_retrieval_by_hand():
     collection = RetrievalCollection(
         "c", {"d1": "one", "d2": "two"}, {"q1": "?", "q2": "??"}, {"q1": {"d1": 1}, "q2": {"d1": 1}}
     )
-    task = RetrievalTask(collection)
+    task = retrieval_task(collection)
     assert (task.name, task.documents, task.queries, task.symmetric) == ("c", ["one", "two"], ["?", "??"], False)
-    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])))
+    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])), None)
     assert measured.scores == {
         "ndcg@10": pytest.approx(50 * (1 + 1 / np.log2(3))),
         "recall@100": 100.0,

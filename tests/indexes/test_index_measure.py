@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.faiss_index import choose, vectors
-from ragembed.indexes.faiss_index.choose import Truth, exact, latency_ms, least_effort, recall, tuned_effort
+from ragembed.indexes.faiss_index.choose import Truth, exact, latency_ms, least_effort, recall
 from ragembed.indexes.faiss_index.index import USUAL_K
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
@@ -91,7 +91,7 @@ class Ladder:
         return finds(*[10 if effort >= self.enough else 5] * 20)
 
 
-@given(st.integers(1, 20_000), st.data())
+@given(st.integers(1, choose.MOST_EFFORT), st.data())
 def test_least_effort_is_enough_and_the_next_lower_is_not(most, data):
     enough = data.draw(st.integers(1, most))
     ladder = Ladder(enough)
@@ -121,9 +121,9 @@ def test_interval_must_reach_the_wanted_recall():
 def test_effort_has_a_limit(monkeypatch):
     monkeypatch.setattr(choose, "MOST_EFFORT", 50)
     ladder = Ladder(60)
-    assert tuned_effort(ladder, 10_000, truth(), 0.98) == 50
+    assert least_effort(ladder, 10_000, truth(), 0.98) == 50
     assert all(tried <= 50 for tried in ladder.tried)
-    assert tuned_effort(Ladder(20), 30, truth(), 0.98) <= 23
+    assert least_effort(Ladder(20), 30, truth(), 0.98) <= 23
 
 
 # Latency

@@ -8,7 +8,7 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.evaluation import JudgedQueries, RetrievalCollection
-from ragembed.evaluation.tasks import RetrievalTask, evaluate
+from ragembed.evaluation.tasks import evaluate, retrieval_task
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
 from ragembed.indexes.store_evaluation import SearchSettings, StoreJudgements, in_store, rank, rank_in_store
 
@@ -59,7 +59,7 @@ def test_lexical_search_needs_no_embedder_and_finds_titles(collection):
 
 def test_dense_search_equals_brute_force(collection, tiny_config):
     config = tiny_config.replace(query_fit="shared")
-    [(_, measured)] = evaluate(RetrievalTask(collection), [config])
+    [(_, measured)] = evaluate(retrieval_task(collection), [config])
     [found] = rank(collection, Embedder(config), [SearchSettings("dense")])
     for query, expected in measured.rankings.items():
         cosines = dict(found[query])

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import struct
 from contextlib import closing
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
@@ -377,7 +378,7 @@ def test_every_key_of_the_metadata_is_described(reader):
     }
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
     assert set(kept) == keys_of["meta"] - {"part"}  # this store has none
-    assert set(PartRecord("", 1, None).to_dict()) == keys_of["part"]
+    assert set(asdict(PartRecord("", 1, None))) == keys_of["part"]
     for name in ("embedder", "words", "index", "index_choice", "index_check"):
         assert set(kept[name]) == keys_of[name], name
     assert kept["index_choice"]["wanted"] == kept["index"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ragembed.indexes.faiss_index.vectors import nearest
 from ragembed.postprocess import unit_rows
 from ragembed.reports import map as map_module
-from ragembed.reports.map import SCALE, find_clusters, labels, make_map, nearest, place_beside
+from ragembed.reports.map import SCALE, find_clusters, labels, make_map, place_beside
 
 
 def blobs(count: int, kinds: int = 5, dim: int = 16) -> tuple[np.ndarray, np.ndarray]:

@@ -105,8 +105,8 @@ def test_queries_are_lines_tables_or_json(tmp_path):
     )
     assert read_queries(file) == ["one query", "an answer", "json"]
     for text, problem in {
-        "\n": "no queries",
-        "a\n{": "queries.txt:2",
+        "\n": "is empty",
+        "a\n{": "queries.txt, line 2",
         '{"x": 1}': "no query",
         "\tx": "no query",
     }.items():

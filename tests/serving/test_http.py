@@ -198,7 +198,7 @@ async def test_several_stores_are_named(client, store, tmp_path, caplog):
         "the argument 'store' of search is missing: expected one of docs, code, all"
     )
     assert await get(api, "/v1/search", 400, q="lock", store="../docs") == (
-        "unknown store '../docs': expected one of docs, code, all"
+        "the argument 'store' of search is '../docs': expected one of docs, code, all"
     )
     assert (await get(api, "/v1/search", q="lock", store="docs"))["results"]
     problem = await get(api, "/v1/search", 503, q="lock", store="code")
@@ -296,9 +296,13 @@ async def test_embeddings_equal_those_of_the_embedder(client, store, form):
     ("body", "status", "message"),
     [
         ({"input": [1, 2, 3]}, 400, "input holds token numbers, which belong to another tokenizer: send texts"),
-        ({"input": []}, 400, "input has 0 texts: expected 1 to 2,048"),
-        ({"input": ["a"] * 2049}, 400, "input has 2,049 texts"),
-        ({"input": ""}, 400, "expected texts with one character or more"),
+        ({"input": []}, 400, "'input' of embeddings is an array: expected an array with 1 to 2,048 items"),
+        ({"input": ["a"] * 2049}, 400, "expected an array with 1 to 2,048 items"),
+        (
+            {"input": ""},
+            400,
+            "item 1 of the argument 'input' of embeddings is '': expected text with 1 or more characters",
+        ),
         ({}, 400, "the argument 'input' of embeddings is missing"),
         ({"input": "a", "model": "text-embedding-3-small"}, 404, "expected one of docs, docs:document, docs:query"),
         ({"input": "a", "model": "docs:query", "input_type": "document"}, 400, "the model is for a query"),
@@ -464,16 +468,27 @@ async def test_documents_have_any_id_and_can_be_read(client, name):
 @pytest.mark.parametrize(
     ("method", "path", "body", "message"),
     [
-        ("PUT", "a", {}, "the document a has no text"),
-        ("PUT", "a", {"text": " "}, "the document a has no text"),
-        ("PUT", "a", {"text": "b", "path": "/etc/passwd"}, "unknown field 'path' of a document"),
-        ("PUT", "a", {"text": "b", "format": "html"}, "is 'html': expected text or markdown"),
+        ("PUT", "a", {}, "the argument 'text' of the document a is missing: expected text with 1 or more characters"),
+        ("PUT", "a", {"text": " "}, "the argument 'text' of the document a is ' ': expected text"),
+        ("PUT", "a", {"text": "b", "path": "/etc/passwd"}, "unknown argument 'path' of the document a"),
+        ("PUT", "a", {"text": "b", "format": "html"}, "is 'html': expected one of text, markdown"),
         ("PUT", "a", {"text": "b", "metadata": []}, "is an array: expected an object"),
         ("PUT", "..", {"text": "b"}, "the id of a document is '..'"),
         ("PUT", "a%07b", {"text": "b"}, "the id of a document is 'a\\x07b'"),
-        ("PUT", "a?store=other", {"text": "b"}, "unknown store 'other'"),
+        ("PUT", "a?store=other", {"text": "b"}, "is 'other': expected one of docs"),
         ("POST", "", {}, "the batch is empty"),
-        ("POST", "", {"documents": {}}, "documents is an object: expected an array"),
+        (
+            "POST",
+            "",
+            {"documents": {}},
+            "the argument 'documents' of the batch is an object: expected an array with 0 to 1,000 items",
+        ),
+        (
+            "POST",
+            "",
+            {"documents": [{"id": "a"}]},
+            "'text' of item 1 of the argument 'documents' of the batch is missing",
+        ),
         ("POST", "", {"documents": [{"id": "a", "text": "b"}], "delete": ["a"]}, "the document a occurs twice"),
     ],
 )

@@ -377,7 +377,7 @@ async def test_several_stores_are_named(folder, store, tmp_path):
             "the argument 'store' of search is missing: expected one of docs, code, all"
         )
         assert await failure(client, "search", query="lock", store="x") == (
-            "unknown store 'x': expected one of docs, code, all"
+            "the argument 'store' of search is 'x': expected one of docs, code, all"
         )
         found, _ = await call(client, "search", query="writer lock", store="docs", k=1)
         assert found["results"][0]["path"] == "docs/locks.md"
@@ -408,7 +408,7 @@ async def test_all_stores_are_searched_together(store, tmp_path):
         assert packed["blocks"][0]["path"] == "docs/locks.md"
         assert packed["blocks"][0]["store"] in served_stores
         assert await failure(client, "get", path="docs/locks.md", store="all") == (
-            "unknown store 'all': expected one of docs, copy, gone"
+            "the argument 'store' of get is 'all': expected one of docs, copy, gone"
         )
 
 
@@ -514,7 +514,9 @@ async def test_http_answers_local_clients_only(folder):
             assert status(Origin=f"http://localhost:{port}") == 200
             assert status(Host=f"evil.example:{port}") == 421
             assert status(Origin="http://evil.example") == 403
-            assert plain.post(url, content=b"x" * 5_000_000, headers=accept).status_code == 413
+            typed = {**accept, "Content-Type": "application/json"}
+            assert plain.post(url, content=b"x" * 5_000_000, headers=typed).status_code == 413
+            assert plain.post(url, content=b"{}", headers=accept).status_code == 415
             assert plain.options(url, headers={"Origin": "http://evil.example"}).status_code in (403, 405)
 
 

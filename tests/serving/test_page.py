@@ -127,7 +127,7 @@ async def test_all_stores_are_searched_together(read):
     assert "Why this" not in (await read(similar.links("id=")[0])).text
     explained = await read("/?q=wing&store=all&part=other&file=docs/locks.md&k=1")
     assert "Why not docs/locks.md" in explained.text
-    assert "unknown store 'all'" in (await read("/?q=wing&store=all&id=x", 400)).text
+    assert "'store' of chunk is 'all': expected one of docs, other" in (await read("/?q=wing&store=all&id=x", 400)).text
 
 
 async def test_facets_narrow_the_results_and_can_be_removed(read):

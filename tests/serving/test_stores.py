@@ -82,8 +82,8 @@ def test_threads_compare_files_at_the_same_time(folder, store):
         os.utime(folder / name)
     records = [record for record in served.open().chunks() if record.source in names]
     with ThreadPoolExecutor(8) as pool:
-        assert not any(any(found) for found in pool.map(lambda _: served.stale(records), range(200)))
+        assert not any(any(found) for found in pool.map(lambda _: served.open().file_states(records), range(200)))
     wings = folder / "docs" / "wings.txt"
     wings.write_text(wings.read_text().upper())
-    stale = {record.source for record, is_stale in zip(records, served.stale(records), strict=True) if is_stale}
+    stale = {record.source for record, state in zip(records, served.open().file_states(records), strict=True) if state}
     assert stale == {"docs/wings.txt"}

@@ -6,7 +6,6 @@ Properties become metadata, which filters select by. YAML is read by PyYAML, whi
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
@@ -18,6 +17,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.structure import one_line, well_formed
+from ragembed.files import parse_toml
 
 MOST_VALUES, LONGEST_VALUE, DEEPEST = 1_000, 1_000, 6
 """Number of values of a document, characters of each, and levels of objects in them, that are kept."""
@@ -136,7 +136,7 @@ def _parsed(text: str, fence: str, warn: Callable[[str], None]) -> Mapping[Any, 
     """Return the values of YAML or TOML. The lines of a text that is neither are keys and values."""
     if len(text) <= LARGEST_FRONT_MATTER:
         try:
-            values = _yaml(text) if fence == "---" else _toml(text)
+            values = _yaml(text) if fence == "---" else parse_toml(text)
         except ValueError:
             kind = "YAML" if fence == "---" else "TOML"
             warn(f"its front matter is no valid {kind}, so each line is read as key: value")
@@ -185,14 +185,6 @@ def _yaml(text: str) -> Any:
         return yaml.load(text, _yaml_loader())  # noqa: S506  a safe loader
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(getattr(error, "problem", None) or error) from error
-
-
-def _toml(text: str) -> Any:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
 
 
 def core_properties(roots: Iterable[Element]) -> dict[str, str]:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ragembed.extras import needed_for
 from ragembed.files import make_folders, replace_file
 from ragembed.papers.reproduction.reproduction_report import Number, csv_text, numbers
 from ragembed.papers.reproduction.reproduction_run import Outcome
+from ragembed.papers.sentences.plots import heat_map, new_figure
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
 _DPI = 130
 _MARKERS = "osD^v<>PX*h"
 """One more than the colours of matplotlib, so that the series after the tenth differ from the first ones."""
 _LARGE = 1000
-
-
-@needed_for("drawing a figure")
-def check_figure() -> None:
-    """Raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
-    from matplotlib.figure import Figure as Figure
 
 
 def write(outcome: Outcome, folder: Path) -> list[Path]:
@@ -41,9 +35,7 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
 
 def draw(outcome: Outcome, file: Path) -> bool:
     """Draw an outcome to ``file``; return False, and draw nothing, if there is no number to draw."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
+    figure = new_figure()
     if not _DRAWINGS[outcome.item.draw](figure, outcome):
         return False
     title = f"{outcome.item.paper}, {outcome.item.name}: {outcome.item.title}\nmodel {Path(outcome.model).name}"
@@ -61,7 +53,7 @@ def _agreement(figure: Any, outcome: Outcome) -> bool:
     ]
     if not known:
         return _dots(figure, outcome)
-    (axes,) = _panels(figure, 1)[0]
+    (axes,) = _panels(figure, 1)
     _series(figure, axes, known)
     drawn = [place for _, *places in known for place in places]
     ends = [min(drawn), max(drawn)]
@@ -102,8 +94,7 @@ def _correlations(figure: Any, outcome: Outcome) -> bool:
     models = [model for model in dict.fromkeys(models) if any(_scores(found, model))]
     if not models:
         return False
-    panels = _panels(figure, len(models))
-    for axes, model in zip([axes for row in panels for axes in row], models, strict=False):
+    for axes, model in zip(_panels(figure, len(models)), models, strict=True):
         scores, isotropy = _scores(found, model)
         pearson = scores.get("Pearson correlation")
         rows = [row for row in scores if row in isotropy]
@@ -127,7 +118,7 @@ def _alignment(figure: Any, outcome: Outcome) -> bool:
     models = [column.partition(":")[0] for column in found if column.endswith("alignment")]
     if not models:
         return False
-    (axes,) = _panels(figure, 1)[0]
+    (axes,) = _panels(figure, 1)
     points = [
         (model, found[f"{model}: uniformity"][row], value)
         for model in models
@@ -152,19 +143,18 @@ def _layers(figure: Any, outcome: Outcome) -> bool:
         return False
     groups, comparisons = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
     panels = _panels(figure, len(comparisons), len(groups))
-    for row, group in zip(panels, groups, strict=True):
-        for axes, comparison in zip(row, comparisons, strict=True):
-            for line, by_layer in cells.get((group, comparison), {}).items():
-                ticks = list(by_layer)
-                means = [fmean(by_layer[tick]) for tick in ticks]
-                spread = [stdev(by_layer[tick]) if len(by_layer[tick]) > 1 else 0.0 for tick in ticks]
-                (drawn,) = axes.plot(range(len(ticks)), means, marker="o", markersize=2, label=line)
-                low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
-                axes.fill_between(range(len(ticks)), low, high, color=drawn.get_color(), alpha=0.12)
-                axes.set_xticks(range(len(ticks)), ticks, fontsize=7, rotation=90 if len(ticks) > 8 else 30)
-            axes.set_title(f"{group}: {comparison}", fontsize=9)
-            axes.set_xlabel("layer", fontsize=8)
-            axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(0.0, -0.32), ncols=2)
+    for axes, (group, comparison) in zip(panels, product(groups, comparisons), strict=True):
+        for line, by_layer in cells.get((group, comparison), {}).items():
+            ticks = list(by_layer)
+            means = [fmean(by_layer[tick]) for tick in ticks]
+            spread = [stdev(by_layer[tick]) if len(by_layer[tick]) > 1 else 0.0 for tick in ticks]
+            (drawn,) = axes.plot(range(len(ticks)), means, marker="o", markersize=2, label=line)
+            low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
+            axes.fill_between(range(len(ticks)), low, high, color=drawn.get_color(), alpha=0.12)
+            axes.set_xticks(range(len(ticks)), ticks, fontsize=7, rotation=90 if len(ticks) > 8 else 30)
+        axes.set_title(f"{group}: {comparison}", fontsize=9)
+        axes.set_xlabel("layer", fontsize=8)
+        axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(0.0, -0.32), ncols=2)
     return True
 
 
@@ -176,19 +166,11 @@ def _heat_maps(figure: Any, outcome: Outcome) -> bool:
         panels.setdefault(name, {})[float(weight), number.column] = value
     if not panels:
         return False
-    drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
-    for axes, (name, values) in zip(drawn, panels.items(), strict=False):
+    drawn = _panels(figure, len(panels))
+    for axes, (name, values) in zip(drawn, panels.items(), strict=True):
         weights = sorted({weight for weight, _ in values})
         layers = list(dict.fromkeys(layer for _, layer in values))
-        cells = [[values.get((weight, layer), math.nan) for layer in layers] for weight in weights]
-        image = axes.imshow(cells, origin="lower", aspect="auto")
-        best = max(values, key=lambda place: values[place])
-        axes.plot(layers.index(best[1]), weights.index(best[0]), marker="x", color="white")
-        axes.axvline(sum(layer.isdigit() for layer in layers) - 0.5, color="black")
-        axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights], fontsize=7)
-        axes.set_title(f"{name}: best {values[best]:.1f}", fontsize=9)
-        axes.set_xlabel("layer", fontsize=8)
+        image = heat_map(axes, values, layers, weights, f"{name}: best {max(values.values()):.1f}")
         figure.colorbar(image, ax=axes)
     drawn[0].set_ylabel("w")
     return True
@@ -202,8 +184,7 @@ def _curves(figure: Any, outcome: Outcome) -> bool:
         panels.setdefault(name, {}).setdefault(curve, {})[number.column] = value
     if not panels:
         return False
-    drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
-    for axes, (name, curves) in zip(drawn, panels.items(), strict=False):
+    for axes, (name, curves) in zip(_panels(figure, len(panels)), panels.items(), strict=True):
         for curve, points in curves.items():
             axes.plot([int(place) for place in points], list(points.values()), marker="o", markersize=3, label=curve)
         axes.set_xticks(sorted({int(place) for points in curves.values() for place in points}))
@@ -220,7 +201,7 @@ def _similarity_map(figure: Any, outcome: Outcome) -> bool:
     if not values:
         return False
     layers = sorted({row for row, _ in values})
-    left, right = _panels(figure, 2)[0]
+    left, right = _panels(figure, 2)
     cells = [[values[row, column] for column in layers] for row in layers]
     figure.colorbar(left.imshow(cells, origin="lower"), ax=left)
     left.set(xlabel="layer", ylabel="layer")
@@ -246,16 +227,16 @@ def _known(outcome: Outcome) -> list[tuple[Number, float]]:
     return [(number, number.value) for number in numbers(outcome) if number.value is not None]
 
 
-def _panels(figure: Any, across: int, down: int = 0) -> Any:
-    """Return a grid of axes; without ``down``, at most four panels beside each other, and unused ones hidden."""
+def _panels(figure: Any, across: int, down: int = 0) -> list[Any]:
+    """Return the axes of a grid; without ``down``, at most four are beside each other, and unused ones are hidden."""
     count = across * max(down, 1)
     across = across if down else min(across, 4)
     down = down or -(-count // across)
     figure.set_size_inches(_PANEL_WIDTH * across + (1.5 if across == 1 else 0.0), _PANEL_HEIGHT * down + 0.5)
-    panels = figure.subplots(down, across, squeeze=False)
-    for axes in [axes for row in panels for axes in row][count:]:
+    panels: list[Any] = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    for axes in panels[count:]:
         axes.set_visible(False)
-    return panels
+    return panels[:count]
 
 
 def _legend_below(axes: Any, columns: int) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +22,13 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import Encoded, encode_each, raw_part
 from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Measured, Task, evaluate
-from ragembed.extractors.kept_states import kept_states
 from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model, model_shape
 from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, Printed, in_group, sentences
 from ragembed.papers.sentences.sentence_collections import read_scored_pairs
 from ragembed.papers.sentences.sentence_tasks import (
     POSITIVE_SCORE,
-    IsotropyTask,
+    isotropy_task,
     read_classification,
     read_clustering,
     read_isotropy,
@@ -56,7 +55,7 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
     "relatedness": lambda path, _: read_classification(path, relatedness=True),
     "isotropy": lambda path, _: _isotropy_task(path),
     "isotropy, train": lambda path, _: _isotropy_task(path, ("train",)),
-    "iso-score": lambda path, _: replace(_isotropy_task(path), with_uniformity=False),
+    "iso-score": lambda path, _: read_isotropy(path, with_uniformity=False),
 }
 """The reader of each task, from a path and the number of runs of k-means."""
 
@@ -276,7 +275,7 @@ class Reproduction:
         parts = encode_each(configs, task.documents, (), self.inputs.device, self.progress, task.name)
         vectors = np.hstack([part.documents for part in parts])
         try:
-            return task.measure(Encoded(vectors, vectors[:0]))
+            return task.measure(Encoded(vectors, vectors[:0]), None)
         except ConfigError as error:
             return Measured.without_score(task.headline, str(error))
 
@@ -355,8 +354,7 @@ def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = No
         make_folders(inputs.out)
         (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
     run = Reproduction(inputs, progress or SilentProgress())
-    with kept_states():
-        values = tuple(item.measure(run))
+    values = tuple(item.measure(run))
     _check_chosen(item, inputs, run)
     values = tuple(value for value in values if (value.row, value.column) not in run.unmeasured)
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
@@ -376,14 +374,14 @@ def _check_chosen(item: Item, inputs: Inputs, run: Reproduction) -> None:
         )
 
 
-def _isotropy_task(path: Path, splits: Sequence[str] = ()) -> IsotropyTask:
+def _isotropy_task(path: Path, splits: Sequence[str] = ()) -> Task:
     """Return the isotropy task of a file, or of sentence pairs in a folder or in some splits."""
     if not path.is_dir() and not splits:
-        return cast("IsotropyTask", read_isotropy(path))
+        return read_isotropy(path)
     name, pairs = read_scored_pairs(path, splits)
     if max(pairs.scores) < POSITIVE_SCORE:
         raise ConfigError(f"{path} has no pair with the score {POSITIVE_SCORE:g} for alignment: name another one")
-    return IsotropyTask(name, (*pairs.sentences1, *pairs.sentences2), pairs)
+    return isotropy_task(name, (*pairs.sentences1, *pairs.sentences2), pairs)
 
 
 def path_sha256(path: Path) -> str:

@@ -16,7 +16,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.extractors.forward import Batch
-from ragembed.extractors.kept_states import without_kept_states
+from ragembed.extractors.kept_states import kept_states
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.models.files import find_model
 from ragembed.models.packaging import read_json
@@ -232,7 +232,7 @@ def _overhead(run: Reproduction) -> Iterator[Value]:
         if path is None:
             continue
         settings = {"data": path_sha256(path), "model": find_model(run.inputs.model).sha256, "texts": _SENTENCES}
-        with without_kept_states():
+        with kept_states(None):
             measured = run.kept("overheads", settings, partial(_times, run, name, path))
         if measured:
             run.note(

@@ -12,7 +12,6 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -43,31 +42,6 @@ _INVERSE_STRENGTHS = {"folds": (-2, 4), "train": (-1, 6), "dev": (-2, 4)}
 _HIDDEN, _BATCH, _EPOCHS, _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 50, 64, 4, 200, 5, 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationScore:
-    """Mean accuracy of the folds, and that of each fold, in per cent."""
-
-    accuracy: float
-    folds: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitScore:
-    """Accuracies on the test split and of the chosen ``strength`` (C or weight decay) on the dev split, in per cent."""
-
-    accuracy: float
-    dev_accuracy: float
-    strength: float
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarityScore:
-    """Correlations of predicted and judged similarity over all pairs, in per cent."""
-
-    spearman: float
-    pearson: float
-
-
 def classification_accuracy(
     vectors: ArrayLike,
     true_labels: Labels,
@@ -75,9 +49,10 @@ def classification_accuracy(
     seed: int = 0,
     classifier: str = "logistic",
     nested: bool = False,
-) -> ClassificationScore:
-    """Return the accuracy of a classifier for features of shape ``(n, d)`` in stratified cross-validation.
+) -> dict[str, Any]:
+    """Return the accuracy of a classifier for features of shape ``(n, d)`` in stratified cross-validation, in per cent.
 
+    The keys are ``accuracy``, which is the mean, ``runs``, the number of folds, and ``run_accuracies``, those of each.
     The classifier is ``logistic``, or ``mlp``, SentEval's perceptron with 50 hidden units. With ``nested``, each fold
     chooses C from 2⁻² to 2³, or a weight decay from 10⁻⁵ to 10⁻², else C is 1 and the decay 10⁻⁵.
     """
@@ -99,7 +74,7 @@ def classification_accuracy(
             strength, _ = _chosen(classifier, "folds", features[train], codes[train], folds, seed)
         model = _fit(classifier, strength, features[train], codes[train], seed)
         accuracies.append(_accuracy(model, features[test], codes[test]))
-    return ClassificationScore(float(np.mean(accuracies)), tuple(accuracies))
+    return {"accuracy": float(np.mean(accuracies)), "runs": folds, "run_accuracies": accuracies}
 
 
 def split_accuracy(
@@ -109,10 +84,11 @@ def split_accuracy(
     folds: int = 10,
     seed: int = 0,
     classifier: str = "logistic",
-) -> SplitScore:
-    """Return the accuracy on the test split of a classifier that is fitted on the train split.
+) -> dict[str, float]:
+    """Return the accuracy on the test split of a classifier that is fitted on the train split, in per cent.
 
-    The regularisation, of SentEval's values, is the best one on the dev split, or in cross-validation without one.
+    The regularisation, of SentEval's values, is the best one on the dev split, or in cross-validation without one. The
+    keys are ``accuracy``, ``dev_accuracy``, that of the choice, and ``strength``, the chosen C or weight decay.
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     _, codes = labels(true_labels, "labels", len(features))
@@ -129,7 +105,7 @@ def split_accuracy(
     case = "train" if held_out is None else "dev"
     strength, accuracy = _chosen(_known(classifier), case, features[train], codes[train], folds, seed, held_out)
     model = _fit(classifier, strength, features[train], codes[train], seed, held_out)
-    return SplitScore(_accuracy(model, features[test], codes[test]), accuracy, strength)
+    return {"accuracy": _accuracy(model, features[test], codes[test]), "dev_accuracy": accuracy, "strength": strength}
 
 
 def pair_features(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
@@ -140,10 +116,11 @@ def pair_features(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float6
 
 def similarity_classification(
     vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, folds: int = 10, seed: int = 0
-) -> SimilarityScore:
+) -> dict[str, float]:
     """Predict the similarity of pairs with logistic regression on ``|u - v|`` and ``u * v``, in cross-validation.
 
-    The classes are whole scores, with the weights of :func:`split_target`; the prediction is their mean.
+    The classes are whole scores, with the weights of :func:`split_target`; the prediction is their mean. Returns its
+    correlations with the scores over all pairs, ``spearman`` and ``pearson``, in per cent.
     """
     first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
     judged = numbers(scores, "scores", len(first))
@@ -161,7 +138,7 @@ def similarity_classification(
             )
         model = _regression(features[train][rows], classes, weights=targets[train][rows, classes])
         predictions[test] = model.predict_proba(features[test]) @ (low + model.classes_)
-    return _similarity_score(predictions, judged)
+    return _correlations(predictions, judged)
 
 
 def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
@@ -306,12 +283,13 @@ _PAIRS, _ROUND, _MOST_EPOCHS_OF_PAIRS, _ROUNDS = 64, 50, 1050, 3
 
 def relatedness_regression(
     vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, splits: Sequence[str], seed: int = 0
-) -> SimilarityScore:
+) -> dict[str, float]:
     """Predict the scores of the pairs of the test split with a regression that is fitted on the train split.
 
     This is the evaluation of STS-B and SICK-R in SentEval, after Tai, Socher & Manning 2015: a softmax layer over the
     scores 1 to 5 on ``|u - v|`` and ``u * v``, trained with Adam on the mean squared error; every 50 epochs, the
-    correlation on the dev split decides which weights are kept and when training ends.
+    correlation on the dev split decides which weights are kept and when training ends. The result is that of
+    :func:`similarity_classification`.
     """
     features = pair_features(vectors1, vectors2)
     judged = numbers(scores, "scores", len(features))
@@ -334,13 +312,12 @@ def relatedness_regression(
             patience += 1
     if best_layer is None:
         raise ConfigError("the predictions for the dev split have a correlation of -1: check the scores")
-    return _similarity_score(_mean_scores(best_layer, features[test]), judged[test])
+    return _correlations(_mean_scores(best_layer, features[test]), judged[test])
 
 
-def _similarity_score(predictions: NDArray[np.float64], judged: NDArray[np.float64]) -> SimilarityScore:
-    return SimilarityScore(
-        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
-    )
+def _correlations(predictions: NDArray[np.float64], judged: NDArray[np.float64]) -> dict[str, float]:
+    measures = {"spearman": spearman_correlation, "pearson": pearson_correlation}
+    return {name: 100.0 * correlation(predictions, judged) for name, correlation in measures.items()}
 
 
 def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: int) -> Iterator[nn.Linear]:

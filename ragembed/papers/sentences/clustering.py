@@ -8,8 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,20 +28,13 @@ with needed_for("clustering"):
 _INITIALISATIONS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ClusteringScore:
-    """Mean accuracy of the runs, and that of each run, in per cent."""
-
-    accuracy: float
-    runs: tuple[float, ...]
-
-
 def clustering_accuracy(
     vectors: ArrayLike, true_labels: Labels, runs: int = 10, advance: Callable[[int], None] | None = None
-) -> ClusteringScore:
-    """Return the accuracy of k-means with one cluster per label for points of shape ``(n, d)``.
+) -> dict[str, Any]:
+    """Return the accuracy of k-means with one cluster per label for points of shape ``(n, d)``, in per cent.
 
-    Run ``i`` uses the best of 10 initialisations with ``random_state=i``; ``advance`` is called with 1 after each.
+    Run ``i`` uses the best of 10 initialisations with ``random_state=i``; ``advance`` is called with 1 after each. The
+    keys are ``accuracy``, which is the mean, ``runs``, their number, and ``run_accuracies``, those of each.
     """
     points = matrix(vectors, "vectors")
     label_names, codes = labels(true_labels, "labels", len(points))
@@ -65,7 +58,7 @@ def clustering_accuracy(
             accuracies.append(of_run)
             if advance is not None:
                 advance(1)
-    return ClusteringScore(float(np.mean(accuracies)), tuple(accuracies))
+    return {"accuracy": float(np.mean(accuracies)), "runs": runs, "run_accuracies": accuracies}
 
 
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:

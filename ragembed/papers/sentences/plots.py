@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def check_plot(candidates: Sequence[Named], file: Path) -> None:
     These are a missing matplotlib, configurations that do not differ in a setting that can be an axis or that have no
     value on it, and a file that cannot be written.
     """
-    _figure()
+    new_figure()
     _kind(candidates)
     existed = file.exists()
     try:
@@ -50,7 +50,7 @@ def check_plot(candidates: Sequence[Named], file: Path) -> None:
 
 def plot(results: Sequence[Result], file: Path) -> None:
     """Draw the means of ``results`` over collections to ``file``; errors are those of :func:`check_plot`."""
-    figure = _figure()
+    figure = new_figure()
     _kind(results)(figure, results)
     figure.suptitle(_plain(", ".join(dict.fromkeys(result.collection for result in results))))
     try:
@@ -64,10 +64,11 @@ def _unwritable(file: Path, error: OSError) -> ConfigError:
 
 
 @needed_for("drawing a plot")
-def _figure() -> Any:
+def new_figure(width: float = _WIDTH, height: float = _HEIGHT) -> Any:
+    """Return an empty figure; raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _kind(named: Sequence[Named]) -> Draw:
@@ -95,58 +96,75 @@ def _varies(named: Sequence[Named], setting: Callable[[Named], Hashable]) -> boo
 
 
 def _by_layer(figure: Any, results: Sequence[Result]) -> None:
-    numbers = all(_is_number(result.config.layers) for result in results)
     ticks = _layers(results)
-    series = _series(results, ("layers",))
-    axes = _axes(figure, results)
-    for label, members in series.items():
-        values = _means(members, lambda result: result.config.layers)
-        found = [layers for layers in ticks if layers in values]
-        places = [int(layers) if numbers else ticks.index(layers) for layers in found]
-        axes.plot(places, [values[layers] for layers in found], marker="o", markersize=3, label=_plain(label))
+    numbers = all(map(_is_number, ticks))
+    place = {layers: int(layers) if numbers else ticks.index(layers) for layers in ticks}
+    axes = _lines(figure, results, "layers", lambda result: place[result.config.layers])
     if not numbers:
         axes.set_xticks(range(len(ticks)), ticks)
     axes.set_xlabel("layer" if numbers else "layers")
-    _legend(figure, series)
 
 
 def _by_w(figure: Any, results: Sequence[Result]) -> None:
-    axes = _axes(figure, results)
-    series = _series(results, ("extractor",))
+    _lines(figure, results, "extractor", _w).set_xlabel(_W)
+
+
+def _lines(figure: Any, results: Sequence[Result], axis: str, place: Callable[[Result], Any]) -> Any:
+    """Draw a line per series; return the axes. The setting ``axis`` is that of the x axis, at :func:`place`."""
+    axes = figure.add_subplot()
+    axes.set_ylabel(results[0].headline)
+    axes.grid(visible=True, alpha=0.3)
+    series = _series(results, (axis,))
     for label, members in series.items():
-        values = _means(members, _w)
-        places = sorted(values)
-        axes.plot(places, [values[w] for w in places], marker="o", markersize=3, label=_plain(label))
-    axes.set_xlabel(_W)
+        values = sorted(_means(members, place).items())
+        axes.plot(*zip(*values, strict=True), marker="o", markersize=3, label=_plain(label))
     _legend(figure, series)
+    return axes
 
 
 def _heat_maps(figure: Any, results: Sequence[Result]) -> None:
-    """Draw a heat map per series: layers on the x axis, ``w`` on the y axis, and a cross at the best score."""
-    ticks, weights = _layers(results), sorted({w for result in results if (w := _w(result)) is not None})
+    """Draw a heat map per series."""
+    layers, weights = _layers(results), sorted({w for result in results if (w := _w(result)) is not None})
     series = _series(results, ("extractor", "layers"))
-    turned = max(map(len, ticks)) > _WIDE
-    width = max(_WIDTH / len(series), _CELL_INCHES * len(ticks), 2.5)
-    height = _ROW_INCHES * len(weights) + 1.5 + (_LETTER_INCHES * max(map(len, ticks)) if turned else 0.0)
+    longest = max(map(len, layers))
+    width = max(_WIDTH / len(series), _CELL_INCHES * len(layers), 2.5)
+    height = _ROW_INCHES * len(weights) + 1.5 + (_LETTER_INCHES * longest if longest > _WIDE else 0.0)
     figure.set_size_inches(width * len(series) + 1.0, max(_HEIGHT, height))
     defined = [result.value for result in results if not math.isnan(result.value)] or [0.0]
     panels = figure.subplots(1, len(series), squeeze=False, sharey=True)[0]
     for axes, (label, members) in zip(panels, series.items(), strict=True):
         values = _means(members, lambda result: (_w(result), result.config.layers))
-        cells = [[values.get((w, layers), float("nan")) for layers in ticks] for w in weights]
-        image = axes.imshow(cells, origin="lower", aspect="auto", vmin=min(defined), vmax=max(defined))
-        if values:
-            best_w, best_layers = max(values, key=lambda place: values[place])
-            axes.plot(ticks.index(best_layers), weights.index(best_w), marker="x", color="white")
-        single = sum(_is_number(layers) for layers in ticks)
-        if 0 < single < len(ticks):
-            axes.axvline(single - 0.5, color="black")
-        axes.set_xticks(range(len(ticks)), ticks, rotation=90 if turned else 0, fontsize=8)
-        axes.set_yticks(range(len(weights)), [f"{w:g}" for w in weights], fontsize=8)
-        axes.set_title(textwrap.fill(_plain(label), int(width / _LETTER_INCHES)), fontsize=8)
-        axes.set_xlabel("layers")
+        title = textwrap.fill(_plain(label), int(width / _LETTER_INCHES))
+        image = heat_map(axes, values, layers, weights, title, vmin=min(defined), vmax=max(defined))
     panels[0].set_ylabel(_W, fontsize=7)
     figure.colorbar(image, ax=panels, label=results[0].headline)
+
+
+def heat_map(
+    axes: Any,
+    values: Mapping[tuple[float, str], float],
+    layers: Sequence[str],
+    weights: Sequence[float],
+    title: str,
+    **limits: float,
+) -> Any:
+    """Draw scores, layers on the x axis, ``w`` on the y axis, and a cross at the best; return the image.
+
+    ``layers`` begin with the single layers, which a line divides from the combinations.
+    """
+    cells = [[values.get((w, each), math.nan) for each in layers] for w in weights]
+    image = axes.imshow(cells, origin="lower", aspect="auto", **limits)
+    if values:
+        best_w, best_layers = max(values, key=lambda place: values[place])
+        axes.plot(layers.index(best_layers), weights.index(best_w), marker="x", color="white")
+    single = sum(map(_is_number, layers))
+    if 0 < single < len(layers):
+        axes.axvline(single - 0.5, color="black")
+    axes.set_xticks(range(len(layers)), layers, rotation=90 if max(map(len, layers)) > _WIDE else 0, fontsize=8)
+    axes.set_yticks(range(len(weights)), [f"{w:g}" for w in weights], fontsize=8)
+    axes.set_title(title, fontsize=8)
+    axes.set_xlabel("layers")
+    return image
 
 
 def _bars(figure: Any, results: Sequence[Result]) -> None:
@@ -201,13 +219,6 @@ def _legend(figure: Any, labels: Collection[str]) -> None:
     """Add a legend below the plot, where it covers nothing."""
     longest = max(map(len, labels))
     figure.legend(loc="outside lower center", fontsize=7, ncols=max(1, min(len(labels), 90 // (longest + 6))))
-
-
-def _axes(figure: Any, results: Sequence[Result]) -> Any:
-    axes = figure.add_subplot()
-    axes.set_ylabel(results[0].headline)
-    axes.grid(visible=True, alpha=0.3)
-    return axes
 
 
 def _series(results: Sequence[Result], without: Sequence[str]) -> dict[str, list[Result]]:

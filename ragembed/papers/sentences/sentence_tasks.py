@@ -6,12 +6,11 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
@@ -37,164 +36,95 @@ POSITIVE_SCORE = 5.0
 Lukoševičius 2024, section 4.4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class StsTask:
-    """Semantic textual similarity; with a separate query fit, the second sentences are encoded as queries."""
+def sts_task(name: str, pairs: SentencePairs) -> Task:
+    """Return the task of semantic textual similarity: Spearman and Pearson correlations, in per cent.
 
-    name: str
-    pairs: SentencePairs
-    headline: ClassVar[str] = "spearman"
-    symmetric: bool = True
+    With a separate query fit, the second sentences are encoded as queries.
+    """
 
-    @property
-    def documents(self) -> Sequence[str]:
-        """Both sentences of all pairs."""
-        return [*self.pairs.sentences1, *self.pairs.sentences2]
-
-    @property
-    def queries(self) -> Sequence[str]:
-        """The second sentences."""
-        return self.pairs.sentences2
-
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return the Spearman and Pearson correlations, in per cent."""
+    def measure(encoded: Encoded, _: object) -> Measured:
         from ragembed.papers.sentences.sts import pearson, spearman
 
-        first, second = encoded.halves(len(self.pairs.scores))
-        scores = {
-            "spearman": spearman(first, second, self.pairs.scores),
-            "pearson": pearson(first, second, self.pairs.scores),
-            "pairs": len(self.pairs.scores),
-        }
-        return Measured(scores, self.headline)
+        both = encoded.halves(len(pairs.scores))
+        scores = {"spearman": spearman(*both, pairs.scores), "pearson": pearson(*both, pairs.scores)}
+        return Measured({**scores, "pairs": len(pairs.scores)}, "spearman")
+
+    return Task(name, [*pairs.sentences1, *pairs.sentences2], pairs.sentences2, measure, "spearman")
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarityTask:
-    """Prediction of the similarity of sentence pairs, in cross-validation or with given splits."""
+def similarity_task(name: str, pairs: SentencePairs, folds: int = 10) -> Task:
+    """Return the task to predict the similarity of sentence pairs, in cross-validation or with given splits."""
 
-    name: str
-    pairs: SentencePairs
-    folds: int = 10
-    headline: ClassVar[str] = "spearman"
-    symmetric: bool = True
+    def measure(encoded: Encoded, _: object) -> Measured:
+        from ragembed.papers.sentences.classification import relatedness_regression, similarity_classification
 
-    documents = StsTask.documents
-    queries = StsTask.queries
+        both = encoded.halves(len(pairs.scores))
+        if pairs.splits:
+            scores = relatedness_regression(*both, pairs.scores, pairs.splits)
+            return Measured({**scores, "pairs": pairs.splits.count("test")}, "spearman")
+        scores = similarity_classification(*both, pairs.scores, folds)
+        return Measured({**scores, "pairs": len(pairs.scores), "runs": folds}, "spearman")
 
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return the correlations of predicted and judged similarity, in per cent."""
-        first, second = encoded.halves(len(self.pairs.scores))
-        if self.pairs.splits:
-            from ragembed.papers.sentences.classification import relatedness_regression
-
-            score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
-            counts = {"pairs": self.pairs.splits.count("test")}
-        else:
-            from ragembed.papers.sentences.classification import similarity_classification
-
-            score = similarity_classification(first, second, self.pairs.scores, self.folds)
-            counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
-        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, self.headline)
+    return dataclasses.replace(sts_task(name, pairs), measure=measure)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusteringTask:
-    """Accuracy of k-means."""
+def clustering_task(name: str, labelled: LabelledTexts, runs: int = 10) -> Task:
+    """Return the task to find the labels with k-means: mean accuracy and that of each run, in per cent."""
 
-    name: str
-    labelled: LabelledTexts
-    runs: int = 10
-    headline: ClassVar[str] = "accuracy"
-    unit: ClassVar[str] = "k-means runs"
-    symmetric: bool = True
-    queries: Sequence[str] = field(default=(), init=False)
-
-    @property
-    def documents(self) -> Sequence[str]:
-        """The texts."""
-        return self.labelled.texts
-
-    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
-        """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
+    def measure(encoded: Encoded, advance: Callable[[int], None] | None) -> Measured:
         from ragembed.papers.sentences.clustering import clustering_accuracy
 
-        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs, advance)
-        scores = {"accuracy": score.accuracy, "runs": len(score.runs), "run_accuracies": list(score.runs)}
-        return Measured(scores, self.headline)
+        return Measured(clustering_accuracy(encoded.documents, labelled.labels, runs, advance), "accuracy")
+
+    return Task(name, labelled.texts, (), measure, "accuracy", runs=runs, unit="k-means runs")
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationTask:
-    """Accuracy of a classifier for texts or pairs, in cross-validation or with given splits."""
+def classification_task(
+    name: str, labelled: LabelledTexts, folds: int = 10, classifier: str = "logistic", nested: bool = False
+) -> Task:
+    """Return the task to classify texts or pairs: accuracies in cross-validation or on the test split, in per cent."""
 
-    name: str
-    labelled: LabelledTexts
-    folds: int = 10
-    classifier: str = "logistic"
-    nested: bool = False
-    headline: ClassVar[str] = "accuracy"
-    symmetric: bool = True
-
-    @property
-    def documents(self) -> Sequence[str]:
-        """The texts; for pairs, the first texts and then the second ones."""
-        return [*self.labelled.texts, *self.labelled.second_texts]
-
-    @property
-    def queries(self) -> Sequence[str]:
-        """The second texts of pairs."""
-        return self.labelled.second_texts
-
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
+    def measure(encoded: Encoded, _: object) -> Measured:
         from ragembed.papers.sentences.classification import classification_accuracy, pair_features, split_accuracy
 
-        found = self.labelled
-        features: NDArray[Any] = encoded.documents
-        if found.second_texts:
-            features = pair_features(*encoded.halves(len(found.labels)))
-        if found.splits:
-            split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
-            counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
-            return Measured({**dataclasses.asdict(split), **counts}, self.headline)
-        score = classification_accuracy(
-            features, found.labels, self.folds, classifier=self.classifier, nested=self.nested
-        )
-        scores = {"accuracy": score.accuracy, "runs": len(score.folds), "run_accuracies": list(score.folds)}
-        return Measured(scores, self.headline)
+        labels, splits = labelled.labels, labelled.splits
+        features: ArrayLike = encoded.documents
+        if labelled.second_texts:
+            features = pair_features(*encoded.halves(len(labels)))
+        if not splits:
+            return Measured(classification_accuracy(features, labels, folds, 0, classifier, nested), "accuracy")
+        scores = split_accuracy(features, labels, splits, folds, classifier=classifier)
+        return Measured({**scores, "train": splits.count("train"), "test": splits.count("test")}, "accuracy")
+
+    documents = [*labelled.texts, *labelled.second_texts]
+    return Task(name, documents, labelled.second_texts, measure, "accuracy")
 
 
-@dataclass(frozen=True, slots=True)
-class IsotropyTask:
-    """IsoScore, uniformity, which needs all distances, and for pairs with a high score their alignment."""
+def isotropy_task(
+    name: str,
+    texts: Sequence[str],
+    pairs: SentencePairs | None = None,
+    positive_score: float = POSITIVE_SCORE,
+    with_uniformity: bool = True,
+) -> Task:
+    """Return the task of IsoScore, uniformity, which needs all distances, and the alignment of pairs with a high score.
 
-    name: str
-    texts: Sequence[str]
-    pairs: SentencePairs | None = None
-    positive_score: float = POSITIVE_SCORE
-    with_uniformity: bool = True
-    headline: ClassVar[str] = "iso_score"
-    symmetric: bool = True
-    queries: Sequence[str] = field(default=(), init=False)
+    The texts of ``pairs`` are all first ones and then all second ones.
+    """
 
-    @property
-    def documents(self) -> Sequence[str]:
-        """The texts."""
-        return self.texts
-
-    def measure(self, encoded: Encoded) -> Measured:
-        """Return IsoScore, uniformity and, for sentence pairs, alignment."""
+    def measure(encoded: Encoded, _: object) -> Measured:
         vectors = encoded.documents
         scores: dict[str, Any] = {"iso_score": iso_score(vectors)}
-        if self.with_uniformity:
+        if with_uniformity:
             scores["uniformity"] = uniformity(vectors)
-        if self.pairs is not None:
-            half = len(self.pairs.scores)
-            positive = np.array(self.pairs.scores) >= self.positive_score
+        if pairs is not None:
+            half = len(pairs.scores)
+            positive = np.array(pairs.scores) >= positive_score
             scores["alignment"] = alignment(vectors[:half][positive], vectors[half:][positive])
-            scores |= {"positive_score": self.positive_score, "positive_pairs": int(positive.sum())}
-        return Measured({**scores, "vectors": len(vectors)}, self.headline)
+            scores |= {"positive_score": positive_score, "positive_pairs": int(positive.sum())}
+        return Measured({**scores, "vectors": len(vectors)}, "iso_score")
+
+    return Task(name, texts, (), measure, "iso_score")
 
 
 # Readers check collections for everything that a measure would reject after all texts are encoded.
@@ -209,7 +139,7 @@ def read_sts(path: Path) -> Task:
     require("scipy", "correlation")
     name, pairs = read_scored_pairs(path)
     _require_different(path, pairs.scores, "scores")
-    return StsTask(name, pairs)
+    return sts_task(name, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
@@ -220,7 +150,7 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     require("sklearn", "clustering")
     labelled = read_labelled_texts(path)
     _require_different(path, labelled.labels, "labels")
-    return ClusteringTask(path.stem, labelled, runs)
+    return clustering_task(path.stem, labelled, runs)
 
 
 def read_classification(
@@ -244,20 +174,21 @@ def read_classification(
         _require_different(path, examples.scores, "scores")
         if not examples.splits and len(examples.scores) < folds:
             raise ConfigError(f"{path} has {len(examples.scores)} pairs, fewer than the {folds} folds: use fewer folds")
-        return SimilarityTask(name, examples, folds)
+        return similarity_task(name, examples, folds)
     _require_different(path, examples.labels, "labels")
     if not examples.splits:
         _require_frequent(path, examples.labels, folds, nested)
-    return ClassificationTask(name, examples, folds, classifier, nested)
+    return classification_task(name, examples, folds, classifier, nested)
 
 
-def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
+def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE, with_uniformity: bool = True) -> Task:
     """Read an isotropy task from a table of another task, a BEIR folder, or a text file with one text per line.
 
     Sentence pairs with ``positive_score`` or more count for the alignment; some authors use 4.
     """
     if path.is_dir():
-        return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
+        texts = tuple(read_beir(path).documents.values())
+        return isotropy_task(path.absolute().name, texts, with_uniformity=with_uniformity)
     header = first_field(path)
     if header == "score":
         pairs = read_sentence_pairs(path)
@@ -266,10 +197,11 @@ def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
                 f"{path} has no pair with a score of {positive_score:g} or more, which alignment needs: choose a lower "
                 "positive score, or give the sentences as a text file, one per line"
             )
-        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs, positive_score)
+        both = (*pairs.sentences1, *pairs.sentences2)
+        return isotropy_task(path.stem, both, pairs, positive_score, with_uniformity)
     texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
     _require_different(path, texts, "texts")
-    return IsotropyTask(path.stem, texts)
+    return isotropy_task(path.stem, texts, with_uniformity=with_uniformity)
 
 
 READERS: Mapping[str, Callable[[Path], Task]] = {

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 from safetensors import safe_open
 from torch import nn
 from torch.nn import functional
@@ -19,7 +18,7 @@ from ragembed.errors import ModelError
 from ragembed.files import publish
 from ragembed.models.packaging import read_json
 from ragembed.models.torch_devices import find_devices
-from ragembed.models.transformers_model import loading_model
+from ragembed.models.transformers_model import load_model, loading_model
 from ragembed.papers.training.settings import Head, Pooling
 
 
@@ -247,7 +246,7 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     body: Any = encoder.body
-    with _quietly():
+    with loading_model():
         body.save_pretrained(str(temporary))
     for file in (*(source / name for name in _TOKENIZER_FILES), *source.glob("*.model")):
         if file.is_file():
@@ -255,35 +254,10 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     publish(temporary, folder)
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Load or save without the progress bars and warnings of transformers. This module checks the weights itself."""
-    logging: Any = transformers.utils.logging
-    with loading_model():
-        level = logging.get_verbosity()
-        logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(level)
-
-
 def _load_body(folder: Path) -> Any:
-    try:
-        # Missing weights are initialised at random. This must not change the caller's random generator.
-        with _quietly(), torch.random.fork_rng(devices=[]):
-            model, loaded = transformers.AutoModel.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
-    missing = sorted(name for name in loaded["missing_keys"] if not name.startswith("pooler."))
-    if missing:
-        raise ModelError(f"the model in {folder} has {len(missing)} missing weights, such as {missing[0]}")
+    # A missing pooler is initialised at random. This must not change the caller's random generator.
+    with torch.random.fork_rng(devices=[]):
+        model = load_model(folder)
     if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "is_decoder", False):
         raise ModelError(f"the model in {folder} is a decoder: expected an encoder such as BERT")
     return model.float()

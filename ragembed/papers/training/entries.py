@@ -15,7 +15,7 @@ component may differ between machines.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from ragembed.progress import TrainingProgress, phase
 from ragembed.types import Floats
 
 _EMBEDDED_TOKENS, _RANKED_TOKENS = 8192, 4096  # in a batch
+CPU = torch.device("cpu")
 SCALE = 100.0
 ITERATIONS = 1000
 _SEED = 42
@@ -46,6 +47,16 @@ class EntrySpace:
 
     vectors: NDArray[np.float32]
     bias: NDArray[np.float32] | None = None
+
+    def tensors(self, device: torch.device = CPU) -> dict[str, torch.Tensor]:
+        """Return the vectors as ``entries`` and the biases, if any, as ``bias``."""
+        arrays = {"entries": self.vectors, "bias": self.bias}
+        return {name: torch.from_numpy(array).to(device) for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, torch.Tensor]) -> EntrySpace:
+        """Return the entry vectors that :meth:`tensors` returned."""
+        return cls(tensors["entries"].numpy(), tensors["bias"].numpy() if "bias" in tensors else None)
 
 
 def entry_scores(projected: torch.Tensor, entries: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -124,15 +135,14 @@ def ranks(
     Other entries with the same score as the best answer rank before it.
     """
     best_ranks = np.zeros(len(answers), dtype=np.int64)
-    entries = torch.from_numpy(space.vectors).to(arithmetic.device)
-    bias = None if space.bias is None else torch.from_numpy(space.bias).to(arithmetic.device)
+    entries = space.tensors(arithmetic.device)
     encoder.to(arithmetic.device).eval()
     with torch.inference_mode():
         for rows in windows.by_length(_RANKED_TOKENS):
             ids, mask = windows.batch(rows, arithmetic.device)
             with arithmetic.autocast():
                 projected = encoder(ids, mask, pooling)
-            scores = entry_scores(projected, entries, bias)  # (rows, entries)
+            scores = entry_scores(projected, **entries)  # (rows, entries)
             for row, of_row in zip(rows, scores, strict=True):
                 answer_ids = torch.tensor(answers[row], device=arithmetic.device)
                 best = of_row[answer_ids].max()

@@ -15,6 +15,7 @@ from ragembed.evaluation.tasks import Task
 from ragembed.files import file_sha256
 from ragembed.models.files import ModelFiles, find_model
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.plots import new_figure
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.papers.training.dictionary import (
     Dictionary,
@@ -28,7 +29,6 @@ from ragembed.papers.training.encoder import Arithmetic, load_encoder, load_with
 from ragembed.papers.training.entries import require_entries
 from ragembed.papers.training.glosses import TrainingTexts, Windows, make_windows
 from ragembed.papers.training.outcome import PICTURES
-from ragembed.papers.training.pictures import require_matplotlib
 from ragembed.papers.training.settings import TrainingSettings
 
 
@@ -84,7 +84,7 @@ class Material:
     def of(cls, request: TrainingRequest) -> Material:
         """Read and validate all inputs. Raises their errors before any slow step starts."""
         if request.pictures:
-            require_matplotlib()
+            new_figure()  # raises an error without matplotlib
         arithmetic = Arithmetic.of(request.device, request.settings.bf16)
         whole = read_dictionaries(request.dictionaries)
         similarity = tuple(read_pairs(request.sentence_pairs))

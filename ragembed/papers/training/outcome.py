@@ -69,10 +69,8 @@ def write_entries(
     out: Path, dictionary: Dictionary, space: EntrySpace, head: Mapping[str, torch.Tensor], held_out: Iterable[HeldOut]
 ) -> None:
     """Write the entries, their vectors, the head of DefSent, if any, and the held-out definitions."""
-    tensors = {"entries": torch.from_numpy(space.vectors), **{f"head.{name}": each for name, each in head.items()}}
-    if space.bias is not None:
-        tensors["bias"] = torch.from_numpy(space.bias)
-    replace_tensors(out / _VECTORS, tensors, {})
+    tensors = {f"head.{name}": each for name, each in head.items()}
+    replace_tensors(out / _VECTORS, {**space.tensors(), **tensors}, {})
     replace_file(out / _ENTRIES, json.dumps(dictionary.entries, ensure_ascii=False).encode())
     lines = [
         json.dumps({"entry": dictionary.entries[entry], "definition": each.definition}, ensure_ascii=False)
@@ -87,11 +85,11 @@ def read_entries(folder: Path) -> tuple[Sequence[str], EntrySpace, dict[str, tor
     tensors, _ = read_tensors(folder / _VECTORS)
     try:
         entries: list[str] = json.loads((folder / _ENTRIES).read_text(encoding="utf-8"))
-        vectors: np.ndarray[Any, np.dtype[np.float32]] = tensors.pop("entries").numpy()
+        space = EntrySpace.of(tensors)
     except (OSError, ValueError, KeyError) as error:
         raise TrainingError(f"the entries of {folder} cannot be read: {error}") from error
-    bias = tensors.pop("bias").numpy() if "bias" in tensors else None
-    return entries, EntrySpace(vectors, bias), {name.removeprefix("head."): each for name, each in tensors.items()}
+    head = {name.removeprefix("head."): each for name, each in tensors.items() if name.startswith("head.")}
+    return entries, space, head
 
 
 def write_report(out: Path, report: Mapping[str, Any]) -> None:

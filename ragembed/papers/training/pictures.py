@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.extras import require
+from ragembed.papers.sentences.plots import new_figure
 
 _INCHES, _DPI = 4.2, 150
 _MOST_POINTS = 20_000
-
-
-def require_matplotlib() -> None:
-    """Raise :class:`MissingExtraError` if matplotlib is not installed."""
-    require("matplotlib", "drawing the entry space")
 
 
 def svd_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -35,10 +29,7 @@ def pca_plane(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def draw_space(vectors: NDArray[np.float32], title: str, file: Path) -> None:
     """Plot both planes side by side to the PNG file ``file``. If there are many entries, plot only every k-th one."""
-    from matplotlib.figure import Figure
-
-    require_matplotlib()
-    figure: Any = Figure(figsize=(2 * _INCHES, _INCHES), layout="constrained")
+    figure = new_figure(2 * _INCHES, _INCHES)
     every = max(1, len(vectors) // _MOST_POINTS)
     panels = figure.subplots(1, 2)
     for axes, plane, name in zip(

@@ -47,10 +47,9 @@ class ReverseDictionary:
             raise ConfigError("the description is empty: expected words such as 'a long-necked African animal'")
         device = self._arithmetic.device
         ids, mask = self._windows([text]).batch(torch.zeros(1, dtype=torch.int64).numpy(), device)
-        bias = None if self._space.bias is None else torch.from_numpy(self._space.bias).to(device)
         with torch.inference_mode():
             projected = self._encoder(ids, mask, self._pooling)
-            scores = entry_scores(projected, torch.from_numpy(self._space.vectors).to(device), bias)[0]
+            scores = entry_scores(projected, **self._space.tensors(device))[0]
         shares = torch.softmax(scores.double(), dim=0).cpu()
         best = torch.sort(shares, descending=True, stable=True).indices[:k]
         return [FoundEntry(self.entries[int(i)], float(shares[i])) for i in best]

@@ -138,8 +138,7 @@ class ProgressiveTraining:
         known = self._checkpoints.read(f"{_name(number)}/space.json")
         if known is not None:
             tensors, _ = read_tensors(file)
-            bias = tensors["bias"].numpy() if "bias" in tensors else None
-            return EntrySpace(tensors["entries"].numpy(), bias), known
+            return EntrySpace.of(tensors), known
         step = self._settings.steps[number]
         space = self._build(step, builder)
         measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
@@ -158,10 +157,7 @@ class ProgressiveTraining:
                     f"the independent components did not converge in {components.iterations:,} iterations"
                 )
             self._draw(space, f"step {number + 1}, ICA", f"{_name(number)}-ica")
-        tensors = {"entries": torch.from_numpy(space.vectors)}
-        if space.bias is not None:
-            tensors["bias"] = torch.from_numpy(space.bias)
-        replace_tensors(file, tensors, {})
+        replace_tensors(file, space.tensors(), {})
         self._checkpoints.write(f"{_name(number)}/space.json", measured)
         return space, measured
 

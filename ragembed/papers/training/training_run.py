@@ -114,8 +114,7 @@ def train_run(
     size = settings.batch_of(len(texts))
     batches = settings.epochs * math.ceil(len(texts) / size)
     device = arithmetic.device
-    entries = torch.from_numpy(space.vectors).to(device)
-    bias = None if space.bias is None else torch.from_numpy(space.bias).to(device)
+    entries = space.tensors(device)
     encoder.to(device).train()
     optimizer = Optimizer(encoder, step.learning_rate, settings.optimizer)
     losses = np.zeros(batches, dtype=np.float32)
@@ -135,7 +134,7 @@ def train_run(
                 target = torch.from_numpy(texts.entry[pairs]).to(device)
                 with arithmetic.autocast():
                     projected = encoder(ids, mask, step.pooling)
-                loss = entry_loss(projected, entries, target, bias)
+                loss = entry_loss(projected, target=target, **entries)
                 losses[batch] = value = loss.item()
                 if not math.isfinite(value):
                     raise TrainingError(

@@ -24,13 +24,13 @@ def result(value, name="minilm", collection="years", **changes):
 def draw(monkeypatch, tmp_path):
     """Draw results to a file and return the figure."""
     pytest.importorskip("matplotlib")
-    figures, make = [], plots._figure
+    figures, make = [], plots.new_figure
 
     def kept():
         figures.append(make())
         return figures[-1]
 
-    monkeypatch.setattr(plots, "_figure", kept)
+    monkeypatch.setattr(plots, "new_figure", kept)
 
     def call(results):
         file = tmp_path / "plot.png"

@@ -13,8 +13,8 @@ from ragembed.evaluation.tasks import evaluate
 from ragembed.papers import SentencePairs
 from ragembed.papers.sentences.sentence_tasks import (
     READERS,
-    IsotropyTask,
-    StsTask,
+    isotropy_task,
+    sts_task,
 )
 from tests.papers.sentences.conftest import at_angles
 
@@ -23,11 +23,11 @@ NOTHING = np.zeros((0, 2), dtype=np.float32)
 
 
 def test_sts_is_fitted_on_both_sentences():
-    task = StsTask("years", PAIRS)
+    task = sts_task("years", PAIRS)
     assert task.documents == ["a", "b", "c", "d", "e", "f"]
     assert task.queries == ("d", "e", "f")
     vectors = at_angles([0, 0, 0, 10, 40, 80])
-    measured = task.measure(Encoded(vectors, NOTHING))
+    measured = task.measure(Encoded(vectors, NOTHING), None)
     assert measured.scores["spearman"] == pytest.approx(100.0)
     assert measured.scores["pairs"] == 3
     assert measured.headline == "spearman"
@@ -35,24 +35,24 @@ def test_sts_is_fitted_on_both_sentences():
 
 
 def test_separate_fit_encodes_second_sentences_as_queries():
-    task = StsTask("years", PAIRS)
+    task = sts_task("years", PAIRS)
     vectors = at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10])
     for fit, expected in (("separate", -100.0), ("shared", 100.0)):
-        assert task.measure(Encoded(*vectors, fit)).scores["spearman"] == pytest.approx(expected)
+        assert task.measure(Encoded(*vectors, fit), None).scores["spearman"] == pytest.approx(expected)
 
 
 def test_isotropy_by_hand():
     """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has the highest score."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
-    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING)).scores
+    texts = isotropy_task("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), None).scores
     assert texts["iso_score"] == pytest.approx(1.0)
     assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
     assert list(texts) == ["iso_score", "uniformity", "vectors"]
     pairs = SentencePairs(("a", "b"), ("c", "d"), (5.0, 4.8))
     far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING)).scores
+    found = isotropy_task("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), None).scores
     assert (found["alignment"], found["positive_score"], found["positive_pairs"]) == (pytest.approx(9.0), 5.0, 1)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING)).scores
+    found = isotropy_task("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING), None).scores
     assert (found["alignment"], found["positive_pairs"]) == (pytest.approx((9 + 1) / 2), 2)
 
 
@@ -60,7 +60,7 @@ def test_undefined_measure_does_not_stop_the_other_configurations(tiny_config):
     """Layer -1 of [CLS] is the same for every text, so that all cosines are 1."""
     configs = [tiny_config.replace(pooling="cls", layers=layers, query_fit="shared") for layers in ("1", "-1", "2")]
     pairs = SentencePairs(("cat", "cat", "dog"), ("dog", "red", "fish"), (1.0, 2.0, 3.0))
-    first, constant, last = (measured for _, measured in evaluate(StsTask("years", pairs), configs))
+    first, constant, last = (measured for _, measured in evaluate(sts_task("years", pairs), configs))
     assert first.undefined is None is last.undefined
     assert constant.scores == {"spearman": None, "undefined": constant.undefined}
     assert constant.undefined == "all 3 predictions are equal: their correlation is not defined"
