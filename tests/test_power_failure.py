@@ -13,11 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ragembed import EmbedderConfig
 from ragembed.cli import ERROR_EXIT, main
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.index_run import index_files
-from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage.layout import is_store
 from tests.disk import Faults, Survives, build_library, run, states
 from tests.slow.helpers import INDEX, Cli, Content, content, edited, leftovers, make_corpus, scaled, write_corpus
@@ -66,19 +63,14 @@ def copy_over_a_copy(cli: Cli) -> Command:
     with Store.open(cli.store) as store:
         store.copy(cli.folder / "copy")
     write_corpus(cli.folder, edited(CORPUS), CORPUS)
-    return Command(COPY, (), "copy", before, index(cli.folder))
+    cli.must(*INDEX)
+    return Command(COPY, (), "copy", before, content(cli.store))
 
 
 def indexed(folder: Path, corpus: Mapping[str, str] = CORPUS) -> Content:
     folder.mkdir(exist_ok=True)
     write_corpus(folder, corpus)
-    return index(folder)
-
-
-def index(folder: Path) -> Content:
-    """Do what the command ``INDEX`` does."""
-    config = EmbedderConfig(extractor="re:dim=64")
-    index_files(IndexingRequest(folder / ".ragembed", (folder / "docs",), embedder=config))
+    Cli(folder).must(*INDEX)
     return content(folder / ".ragembed")
 
 

@@ -1,7 +1,8 @@
-"""Eight readers and one writer of one store, in threads and in processes.
+"""Eight readers and one writer of one store, in threads and in processes; and a second writer.
 
 Each group of chunks is complete in one version in every generation: all its chunks carry the same version, in metadata
-and text. As a program, ``test_soak.py STORE NUMBER`` is one reader; so this module imports nothing from other tests.
+and text. As a program, ``test_soak.py read STORE NUMBER`` is one reader and ``test_soak.py hold STORE`` a writer that
+keeps the lock; so this module imports nothing from other tests.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
+from ragembed.errors import StoreLockedError
 from ragembed.indexes import ChunkRecord, Hit, Store
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.resources import give_back
@@ -210,7 +213,7 @@ def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path, record_pr
                     one.result()
             wrong, reads = [line for one in readers for line in one.wrong], [one.reads for one in readers]
         else:
-            processes = [start(path, number) for number in range(READERS)]
+            processes = [start("read", path, number) for number in range(READERS)]
             writes = _write_until_done(path, store)
             for process in processes:
                 output, errors = process.communicate()
@@ -241,12 +244,41 @@ def _write_until_done(path: Path, store: Store) -> int:
         (path.parent / "stop").touch()
 
 
-def main(store: str, number: str) -> None:
+def test_a_second_writer_is_refused_waits_or_takes_over_from_a_dead_one(tmp_path):
+    path = tmp_path / "store"
+    make_store(path)
+    holder = start("hold", path)
+    await_files([tmp_path / "held"])
+    with Store.open(path) as store:
+        with pytest.raises(StoreLockedError, match=rf"PID {holder.pid}\b"):
+            store.optimize()
+        with ThreadPoolExecutor(1) as executor:
+            waiting = executor.submit(store.optimize, wait_seconds=60)
+            time.sleep(0.5)
+            assert not waiting.done()
+            (tmp_path / "stop").touch()
+            waiting.result()
+        holder.communicate()
+        (tmp_path / "stop").unlink()
+        (tmp_path / "held").unlink()
+        other = start("hold", path)
+        await_files([tmp_path / "held"])
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+        store.optimize()
+
+
+def main(task: str, store: str, number: str = "0") -> None:
     path = Path(store)
     with Store.open(path) as opened:
-        reader = Reader(opened, int(number))
-        reader.run(path.parent, int(number))
-        sys.stdout.write(json.dumps({"reads": reader.reads, "wrong": reader.wrong, "grown": reader.grown}))
+        if task == "read":
+            reader = Reader(opened, int(number))
+            reader.run(path.parent, int(number))
+            sys.stdout.write(json.dumps({"reads": reader.reads, "wrong": reader.wrong, "grown": reader.grown}))
+        else:
+            with opened.writer():
+                (path.parent / "held").touch()
+                await_files([path.parent / "stop"])
 
 
 if __name__ == "__main__":
