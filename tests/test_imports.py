@@ -54,10 +54,6 @@ def test_importing_the_training_package_is_light():
     assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
-def test_importing_the_embedder_is_light():
-    assert loaded("from ragembed import Embedder, EmbedderConfig").isdisjoint({*HEAVY, "faiss"})
-
-
 def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
@@ -79,10 +75,6 @@ def test_a_query_needs_no_framework(store):
     modules = loaded(command("query", "lock", "--store", store))
     assert "ragembed" in modules
     assert modules.isdisjoint(HEAVY)
-
-
-def test_a_run_without_changes_needs_no_framework(store):
-    assert loaded(command("index", "--store", store, "-q")).isdisjoint(HEAVY)
 
 
 @pytest.mark.parametrize("preset", ["minilm", pytest.param("bert+avg", marks=pytest.mark.slow)])

@@ -14,6 +14,8 @@ from ragembed.languages import everyday_sentences
 from ragembed.models.multilingual import MULTILINGUAL_MODEL
 from ragembed.reports.store_report import report
 
+pytestmark = pytest.mark.usefixtures("all_queries")
+
 TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
 
 

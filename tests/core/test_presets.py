@@ -1,10 +1,5 @@
 """Every preset: independence of the batch, save and load, and unusual texts."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -115,32 +110,6 @@ def test_save_and_load_keep_the_vectors(embedder, tmp_path):
     assert sorted(file.name for file in (tmp_path / "again").iterdir()) == ["config.json", "state.safetensors"]
     for file in ("config.json", "state.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "saved" / file).read_bytes()
-
-
-def test_loaded_embedders_in_another_process(bert_model, words_file, tmp_path):
-    names = ("minilm", "bert+avg", "re", "b2s-100")
-    embedders = {name: make(name, bert_model, words_file).fit(CORPUS) for name in names}
-    for name, embedder in embedders.items():
-        embedder.save(tmp_path / name)
-    code = (
-        "import sys, json, numpy as np; from pathlib import Path; from ragembed import Embedder\n"
-        "texts = json.loads(sys.argv[2])\n"
-        "made = {path.name: Embedder.load(path) for path in Path(sys.argv[1]).iterdir() if path.is_dir()}\n"
-        "again = {name: Embedder(one.config).fit(texts) for name, one in made.items()}\n"
-        "print(json.dumps({name: [made[name].fingerprint, again[name].raw_fingerprint] for name in made}))\n"
-        "np.savez(sys.argv[3], **{name: again[name].encode_documents(texts) for name in made})"
-    )
-    out = tmp_path / "vectors.npz"
-    command = [sys.executable, "-c", code, str(tmp_path), json.dumps(CORPUS), str(out)]
-    shown = json.loads(
-        subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        ).stdout
-    )
-    assert set(shown) == set(names)
-    for name, vectors in np.load(out).items():
-        assert shown[name][0] == embedders[name].fingerprint
-        assert cosines(vectors, embedders[name].encode_documents(CORPUS)).min() > 1 - 1e-4
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.models.files import find_model
 from tests.core.raw_vectors import LONG, TEXTS, config, raw
 
 
@@ -266,32 +265,3 @@ def test_sbert_wk_with_too_few_layers(tiny_model):
         Embedder(config(tiny_model, extractor="sbert-wk")).fit(TEXTS)
     with pytest.raises(ConfigError, match="too few layers for a window"):
         Embedder(config(tiny_model, extractor="sbert-wk:start_layer=1")).fit(TEXTS)
-
-
-# The default model
-
-
-@pytest.mark.usefixtures("needs_minilm")
-@pytest.mark.parametrize(("layers", "numbers"), [("last", (6,)), ("-1+0+2", (-1, 0, 2))])
-def test_minilm(reference, layers, numbers):
-    settings = EmbedderConfig(layers=layers, weighting="idf", template="t0", dtype="float32")
-    model = reference(find_model(settings.model).folder)
-    embedder = Embedder(settings).fit_extractor(TEXTS)
-    frame = set(model.ids('This sentence: "" means [MASK].'))
-    bare = [set(model.ids(text, special=False)) for text in TEXTS]
-    expected = []
-    for text in TEXTS:
-        ids = model.ids(f'This sentence: "{text}" means [MASK].')
-        idf = [0.0 if token in frame else np.log(len(TEXTS) / sum(token in row for row in bare)) for token in ids]
-        expected.append(np.array(idf) / sum(idf) @ model.mean(ids, numbers))
-    np.testing.assert_allclose(embedder.raw_documents(TEXTS), expected, atol=2e-5)
-    np.testing.assert_allclose(embedder.raw_queries(TEXTS), expected, atol=2e-5)
-
-
-@pytest.mark.usefixtures("needs_minilm")
-def test_minilm_sbert_wk(reference):
-    settings = EmbedderConfig(extractor="sbert-wk", weighting="uniform", dtype="float32")
-    model = reference(find_model(settings.model).folder)
-    expected = [word_knowledge(model, [model.ids(text)]) for text in TEXTS]
-    embedder = Embedder(settings).fit_extractor(TEXTS)
-    np.testing.assert_allclose(embedder.raw_documents(TEXTS), expected, atol=1e-4)

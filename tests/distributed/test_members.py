@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sabotage import DiesInBlock, Sabotaged
 
 from ragembed import Collection, Fusion
 from ragembed.distributed import tasks
@@ -135,13 +134,6 @@ def test_post_processors_are_fitted_again_when_the_collection_has_doubled(docs):
     assert fitted == len(texts) > 150
 
 
-def test_a_worker_that_is_killed_at_the_end_is_replaced(docs, tmp_path):
-    collection(docs, 2, Sabotaged(2, DiesInBlock, "finish", 0, tmp_path / "died"))
-    assert (tmp_path / "died").exists()
-    one_store(docs)
-    assert_same(docs)
-
-
 class Stopped(BaseException):
     """Stands for the death of the process."""
 
@@ -166,7 +158,6 @@ def stops(function, call):
     [
         pytest.param((Store, "create"), 1, False, id="create", marks=pytest.mark.slow),
         pytest.param((tasks, "write_share"), 0, True, id="first share, update", marks=pytest.mark.slow),
-        pytest.param((tasks, "write_share"), 1, False, id="second share"),
         pytest.param((fitting, "fit_if_needed"), 0, False, id="fit", marks=pytest.mark.slow),
         pytest.param((tasks, "finish_share"), 1, True, id="second member, update"),
         pytest.param((tasks, "finish_store"), 1, False, id="second store", marks=pytest.mark.slow),

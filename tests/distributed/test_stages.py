@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from sabotage import DiesInBlock, DiesInFile, Sabotaged
@@ -15,7 +14,6 @@ from ragembed.distributed.tasks import Worker
 from ragembed.distributed.workers import MOST_LOSSES
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.progress import SilentProgress
 from tests.distributed.documents import Here, config, contents, docs, request
@@ -70,13 +68,6 @@ def test_any_pool_makes_the_same_stores(docs, tiny_model, extractor):
         made(docs, "processes", pool, embedder=settings)
     assert (docs.parent / "died").exists()
     assert contents(docs.parent / "here") == contents(docs.parent / "processes")
-
-
-def test_relative_paths(docs, monkeypatch):
-    monkeypatch.chdir(docs.parent)
-    create_members(IndexingRequest(Path("c"), (Path("docs"),), embedder=config()), 2, Here())
-    made(docs, "other", stores=2)
-    assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
 @pytest.mark.parametrize("stop_after", [5, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3, 8))])

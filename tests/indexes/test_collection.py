@@ -90,7 +90,7 @@ def assert_all_same(expected, found):
         assert_same(each, other)
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("members", [2, 5, pytest.param(17, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_results_are_those_of_one_store(corpus, members, mode, count):
@@ -122,7 +122,7 @@ def some(corpus):
     ],
 )
 def test_settings_of_the_search_apply_to_all_stores_together(some, settings):
-    for query in queries(8):
+    for query in queries(2):
         expected, found = (each.search(query, 8, **settings) for each in some)
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=SAME)
         assert [len(hit.duplicates) for hit in found] == [len(hit.duplicates) for hit in expected]

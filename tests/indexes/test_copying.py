@@ -306,18 +306,6 @@ def test_copy_to_a_full_disk_raises_one_error(store, other, monkeypatch):
     assert seen(other)[1][0].id == "old"
 
 
-def test_killed_copy_leaves_the_former_store(store, other):
-    before = seen(other)
-    command = [sys.executable, "-c", SCRIPT, str(store), str(other)]
-    # The process dies when the copy is complete but does not have its final name yet.
-    assert subprocess.run([*command, "1"], check=False).returncode == 9
-    assert seen(other) == before
-    assert_sound(other)
-    copy(store, other)
-    assert seen(other) == seen(store)
-    assert sorted(entry.name for entry in other.parent.iterdir()) == ["other", "store"]
-
-
 SCRIPT = """
 import os, sys
 from pathlib import Path

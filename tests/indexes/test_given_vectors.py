@@ -45,21 +45,6 @@ def everything(store):
     return counts, list(store.chunks()), [nearest(store, name) for name in ("east", "north", "west")]
 
 
-def test_given_vectors_are_stored_without_encoding(store):
-    add(store, ["one", "two"], [EAST, [0.0, 5.0]])
-    assert store.embedder.encoded == 0
-    np.testing.assert_allclose(store.vectors(["one", "two"]), [EAST, NORTH], atol=1e-6)
-    assert nearest(store, "north") == ["two", "one"]
-    assert_sound(store, one=EAST, two=NORTH)
-
-
-def test_encoded_queries_find_given_vectors(store):
-    add(store, ["north"], [EAST])
-    store.add([record("again", "north"), record("w", "west")])
-    assert store.embedder.encoded == 1
-    np.testing.assert_allclose(store.vectors(["again"]), [EAST], atol=1e-6)
-
-
 @pytest.mark.parametrize("vector", [EAST, [3.0, 0.0], [1.0, 1e-3]])
 def test_same_vector_again_changes_nothing(store, vector):
     add(store, ["one", "two"], [EAST, NORTH])

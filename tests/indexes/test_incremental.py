@@ -15,7 +15,7 @@ from ragembed.indexes.storage import catalog, writer
 from ragembed.indexes.storage.upkeep import UNUSED_ABOVE, unused_share
 from tests.conftest import WORDS
 
-FILES, QUERIES, ROUNDING = 24, 8, 5e-4
+FILES, QUERIES, ROUNDING = 16, 4, 5e-4
 
 
 def sentences(draw, count):

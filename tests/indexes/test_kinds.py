@@ -384,21 +384,3 @@ def test_index_contains_its_vectors(kind, size, tmp_path):
     other = KINDS[KINDS.index(kind) - 1]
     with pytest.raises(StoreDamagedError, match=f"of kind {other}"):
         SegmentIndex(tmp_path / "i", parse_spec(other), size, DIM)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_excluded_rows_are_never_found(tmp_path, kind):
-    vectors = np.random.default_rng(1).normal(size=(700, DIM)).astype(np.float32)
-    rows = np.arange(1, 701, dtype=np.int64)
-    build_index(parse_spec(kind), ArrayVectors(vectors), rows, tmp_path / "i")
-    index = SegmentIndex(tmp_path / "i", parse_spec(kind), 700, DIM)
-    refined = RefinedIndex(index, parse_spec(kind), ArrayVectors(vectors), rows)
-    for size in (701, 8, 1):  # rows beyond the mask are not allowed either
-        allowed = np.random.default_rng(size).random(size) < 0.5
-        allowed[0] = False
-        for searched in (index, refined):
-            for effort in (None, 1, index.most_effort):
-                scores, found = searched.search(vectors[:5], 20, allowed, 0.3, effort or None)
-                assert allowed[found[found >= 0]].all()
-                assert (scores[found < 0] == -np.inf).all()
-                assert size > 8 or (found >= 0).sum(axis=1).max(initial=0) <= allowed.sum()

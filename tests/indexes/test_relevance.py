@@ -19,6 +19,8 @@ from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceM
 from ragembed.indexes.storage import posting_files
 from tests.conftest import WORDS, record
 
+pytestmark = pytest.mark.usefixtures("all_queries")
+
 BEES = """Worker bees gather nectar and pollen from flowers and carry them home to the hive.
 The queen lays up to two thousand eggs a day in early summer.
 Drones leave the hive only to mate with young queens from other colonies.

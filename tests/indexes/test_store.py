@@ -90,21 +90,6 @@ def test_equal_texts_are_encoded_once(tmp_path, encoder, make_record):
     assert ids(store.search("same", 3, "dense")) == ["b", "c"]
 
 
-def test_upsert_replaces_text_metadata_and_vector(plane, make_record):
-    plane.add([make_record("n", "west", metadata={"new": True})])
-    assert len(plane) == 4
-    assert plane.get(["n"])[0].chunk.metadata == {"new": True}
-    assert set(ids(plane.search("west", 2, "dense"))) == {"w", "n"}
-    assert ids(plane.search("north", 9, "lexical")) == ["ne"]
-
-
-def test_delete(plane):
-    plane.delete(["n", "unknown", "n"])
-    assert ids(plane.search("north", 9, "dense")) == ["ne", "e", "w"]
-    assert ids(plane.search("north", 9, "lexical")) == ["ne"]
-    assert plane.get(["n", "e"]) == plane.get(["e"])
-
-
 def test_get_keeps_the_requested_order(plane):
     assert [found.id for found in plane.get(["w", "e", "nope", "n", "w"])] == ["w", "e", "n"]
 
@@ -351,15 +336,6 @@ def test_other_object_than_an_embedder_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"the embedder is a dict: expected a fitted Embedder.*VectorEncoder"):
         Store.create(tmp_path / "store", {})
     assert not (tmp_path / "store").exists()
-
-
-def test_empty_store_finds_nothing(tmp_path, encoder):
-    with Store.create(tmp_path / "s", encoder) as store:
-        for mode in ("dense", "lexical", "hybrid"):
-            assert store.search("anything", 5, mode) == []
-        assert store.search_vector(np.zeros(3)) == []
-        assert len(store) == 0
-        assert store.get(["a"]) == []
 
 
 def test_readded_text_is_not_encoded_again(plane, make_record):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle  # noqa: TID251  the objects reopen their store
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,16 +114,6 @@ def test_pickled_and_copied_stores_and_retrievers_reopen_the_store(tmp_path: Pat
             for again in (pickle.loads(pickle.dumps(retriever)), copy.deepcopy(retriever)):
                 assert again.invoke(query) == retriever.invoke(query)
                 again.vectorstore.close()
-
-
-def test_pickled_store_works_in_another_process(tmp_path: Path, unfitted: RagEmbeddings) -> None:
-    with RagVectorStore.from_texts(["wing", "lock"], unfitted, ids=["w", "l"], path=tmp_path / "s") as store:
-        (tmp_path / "pickled").write_bytes(pickle.dumps(store.as_retriever(k=1)))
-        code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).invoke('wing')[0].id)"
-        found = subprocess.run(
-            [sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True, check=True
-        )
-    assert found.stdout.strip() == "w"
 
 
 def test_copy_of_an_empty_store_keeps_its_embeddings(unfitted: RagEmbeddings, tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_tests.integration_tests import (
     EmbeddingsIntegrationTests,
@@ -15,12 +14,7 @@ from langchain_tests.integration_tests import (
     VectorStoreIntegrationTests,
 )
 
-from ragembed.indexes.faiss_index import choose
-from ragembed.indexes.faiss_index.records import IndexSpec
-from ragembed.indexes.storage import segments, upkeep
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
-
-FACTORY = "IVF1,SQ8"
 
 # Embeddings
 
@@ -61,34 +55,7 @@ class TestReopenedStore(VectorStoreIntegrationTests):
             yield store
 
 
-class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
-    """A named kind of index, and one of a factory string."""
-
-    @pytest.fixture(params=["hnsw", FACTORY])
-    def vectorstore(
-        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[RagVectorStore]:
-        monkeypatch.setattr(IndexSpec, "least_rows", 0)
-        monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 1)
-        monkeypatch.setattr(choose, "LEAST_ASKED", 1)
-        monkeypatch.setattr(upkeep, "QUERIES_PER_CHECK", 10)
-        with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
-            yield store
-            store.add_texts(["of", "this", "kind"])
-            built = store._lazy.get_or_create().status()["segments"]
-            assert {segment["kind"] for segment in built} == {request.param}
-
-
 # Retrievers
-
-
-class Reversed(BaseDocumentCompressor):
-    """A reranker that reverses the order."""
-
-    def compress_documents(
-        self, documents: Sequence[Document], query: str, callbacks: Any = None
-    ) -> Sequence[Document]:
-        return list(documents)[::-1]
 
 
 class OverRagRetriever(RetrieversIntegrationTests):
@@ -118,7 +85,3 @@ class OverRagRetriever(RetrieversIntegrationTests):
 
 class TestHybridRetriever(OverRagRetriever):
     pass
-
-
-class TestRerankingRetriever(OverRagRetriever):
-    settings: ClassVar[dict[str, Any]] = {"fetch_k": 5, "reranker": Reversed()}

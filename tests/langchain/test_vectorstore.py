@@ -216,9 +216,3 @@ def test_creation_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, 
         assert texts(again.similarity_search("how to bake", k=1)) == ["bread needs flour"]
     with RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path) as opened:
         assert len(opened) == 4
-
-
-def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
-    assert store.add_texts(["a", "b", "c"], [{"n": 0}, {"n": 1}, {"n": 2}], ids=["x", "y", "x"]) == ["x", "y", "x"]
-    assert len(store) == 2
-    assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,13 +115,6 @@ async def test_adding_nothing_creates_no_folder(tmp_path: Path) -> None:
     with RagVectorStore.from_embeddings([], Angles(), path=path) as made:
         assert made.add_texts(["1"], ids=["1"]) == ["1"]
         assert [document.id for document in made.similarity_search("1")] == ["1"]
-
-
-def test_invalid_given_vectors_add_nothing(store: RagVectorStore) -> None:
-    for add in (store.add_embeddings, lambda pairs: RagVectorStore.from_embeddings(pairs, Angles())):
-        with pytest.raises(ValueError, match="returned nan as value 1 of vector 1"):
-            add([("1", angle(1)), ("2", [1.0, math.nan])])
-    assert len(store) == 0
 
 
 def test_given_vectors_are_used_without_embedding() -> None:

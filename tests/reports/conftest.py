@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +58,3 @@ def _documents(made_once: Callable[[str, Callable[[Path], None]], Path], tiny_mo
 def store(_documents: Path) -> Path:
     """A store that tests only read."""
     return _documents / ".ragembed"
-
-
-@pytest.fixture
-def own_store(_documents: Path, tmp_path: Path) -> Path:
-    """A copy of the store, for one test alone."""
-    return Path(shutil.copytree(_documents, tmp_path / "reported")) / ".ragembed"

@@ -171,14 +171,6 @@ def test_compressed_and_large_bodies_are_refused_with_the_reason(served, place):
 # Revisions of the protocol
 
 
-@pytest.mark.parametrize("version", VERSIONS[-1:])  # over HTTP, below, all of them
-def test_older_clients_shake_hands(folder, version):
-    hello, listed = talk(folder, [initialize(version), message("notifications/initialized"), message("tools/list", 1)])
-    assert (hello["id"], hello["result"]["protocolVersion"]) == (0, version)
-    assert [each["name"] for each in listed["result"]["tools"]] == list(TOOLS)
-    assert not {"ttlMs", "cacheScope", "resultType"} & set(listed["result"])
-
-
 @pytest.mark.parametrize(("place", "version"), [("serve", VERSIONS[0]), *(("mcp --http", each) for each in VERSIONS)])
 def test_older_clients_shake_hands_over_http(served, place, version):
     with httpx.Client(headers=ACCEPT, timeout=60) as client:
