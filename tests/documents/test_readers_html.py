@@ -110,6 +110,10 @@ def test_asides_are_kept_unless_they_are_menus(aside: str) -> None:
 def test_definitions_stay_with_their_terms() -> None:
     document = parsed("<dl><dt>term</dt><dd><p>meaning</p><p>more</p></dd><dt>two</dt><dd>text</dd></dl>")
     assert blocks(document) == [("text", "term\nmeaning"), ("text", "more"), ("text", "two\ntext")]
+    document = parsed(
+        "<dl><dt>-p</dt>\n<dt>--prune</dt><dd><p>Remove.</p></dd><dt>-t<dt>--tags<dd>Fetch.<dt>-n<dd>No.</dl>"
+    )
+    assert blocks(document) == [("text", "-p\n--prune\nRemove."), ("text", "-t\n--tags\nFetch."), ("text", "-n\nNo.")]
 
 
 def test_api_signatures_are_headings() -> None:

@@ -187,7 +187,7 @@ class _HtmlParser(HTMLParser):
         self._signature: str | None = None
         self._label = False
         self._anchor = -1
-        self._term = False
+        self._term = self._undefined = False
         self._definitions = 0
         self._lists: list[_List | None] = []
         self._tables: list[Spans | None] = []
@@ -306,7 +306,7 @@ class _HtmlParser(HTMLParser):
             name = _api_name(self._signature, content.lines[0][0])
             kind, headings = "heading", content.path.enter(SIGNATURE_LEVEL + self._definitions, name)
         content.builder.add(content.lines, kind, headings, content.last_line)
-        content.lines, self._signature, self._term = [], None, False
+        content.lines, self._signature, self._term, self._undefined = [], None, False, False
 
     def _end_formula(self, tag: str) -> None:
         if text := self._formula.end(tag):
@@ -416,15 +416,18 @@ class _HtmlParser(HTMLParser):
         elif tag == "dd":
             if self._signature is not None:
                 self.end_block()
+            self._undefined = False
             self.content.end_line()
         elif "sig" in attributes.get("class", "").split() and (self._signature or "id" in attributes):
             if self._signature is None:
                 self.end_block()
                 self._signature = attributes["id"]
             self.content.end_line()
+        elif self._undefined:  # a further term of the same definition
+            self.content.end_line()
         else:
             self.end_block()
-            self._term = True
+            self._term = self._undefined = True
 
     def _end_paragraph(self) -> None:
         """Keep the first paragraph below a term or label in the same block."""

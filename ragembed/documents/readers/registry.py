@@ -53,7 +53,7 @@ MAIL = Reader("mail", 2, (".eml",), _in("mail"), contains_files=True)
 READERS = (
     Reader("markdown", 3, (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), _in("markdown")),
     Reader("rst", 2, (".rst", ".rest"), _in("markup", "parse_rst")),
-    Reader("html", 3, (".html", ".htm", ".xhtml"), _in("html")),
+    Reader("html", 4, (".html", ".htm", ".xhtml"), _in("html")),
     Reader("csv", 3, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 2, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 3, (".ipynb",), _in("notebook")),
