@@ -252,25 +252,31 @@ class _Packer:
             first, last = span
             parts, costs = file.lines[first - 1 : last], self._line_costs(file, first, last)
             frame = self._frame_cost(file, stored, "\n".join(parts), span)
-            start, stop = self._best_window(parts, costs, self._room - frame)
+            _, start, stop = self._best_window(parts, costs, self._room - frame)
             if start < stop:
                 return self._try(file, self._with_span(file, (first + start, first + stop - 1)))
         if any(_overlaps(stored, first, last) for first, last in file.content.spans):
             return False
         text = stored.record.chunk.text
         room = self._room - self._frame_cost(file, stored, text, None)
+        ways = []
         for parts in (_SENTENCES.findall(text), re.findall(r"\S+\s*", text)):
             costs = self._request.counter.count([self._request.renderer.line(part.rstrip("\n")) for part in parts])
-            start, stop = self._best_window(parts, costs, room)
-            while start < stop:  # the whole may have a few tokens more than its parts
+            ways.append((parts, costs, self._best_window(parts, costs, room)))
+        for parts, costs, (_, start, stop) in sorted(ways, key=lambda way: way[2][0] == 0):
+            while start < stop:
                 excerpt = _Excerpt(stored, "".join(parts[start:stop]).strip())
                 if excerpt.text and self._try(file, self._with_excerpt(file, excerpt)):
                     return True
-                stop -= 1
+                # The whole may have a few tokens more than its parts.
+                _, start, stop = self._best_window(parts, costs, sum(costs[start:stop]) - 1)
         return False
 
-    def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
-        """Return start and end of the most consecutive parts within ``room`` that contain most words of the query."""
+    def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int, int]:
+        """Return the consecutive parts within ``room`` that contain most words of the query, as many as fit.
+
+        The result is the number of these words, and start and end of the parts.
+        """
         wanted, *terms_of_parts = indexed_terms(self._snapshot.language()).of_each([self._words, *parts])
         ends = list(accumulate(costs, initial=0))
         best, stop = (-1, 0, 0, 0), 0
@@ -280,7 +286,7 @@ class _Packer:
                 stop += 1
             terms = frozenset[str]().union(*terms_of_parts[start:stop]) & wanted
             best = max(best, (len(terms), ends[stop] - ends[start], -start, stop))
-        return (-best[2], best[3]) if best[3] else (0, 0)
+        return (best[0], -best[2], best[3]) if best[3] else (0, 0, 0)
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragembed.config.fields import read_value
 from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE, Machine, choose
 from ragembed.indexes.faiss_index.records import (
@@ -116,6 +117,6 @@ def kept():
 
 @pytest.mark.parametrize("kind", [IndexConfig, IndexSelection, IndexEvaluation])
 def test_records_survive_a_round_trip(kind):
-    made = kind.from_dict(kept()[kind])
-    assert kind.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    made = read_value(kind, kept()[kind], "record")
+    assert read_value(kind, json.loads(json.dumps(made.to_dict())), "record") == made
     assert made.describe()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.faiss_index.building import check
+from ragembed.indexes.faiss_index.building import require_buildable
 from ragembed.indexes.faiss_index.records import (
     AUTO,
     NAMES,
@@ -104,7 +104,7 @@ def test_invalid_kind_in_the_database_is_damage():
     ],
 )
 def test_usable_factory_string_passes_the_check(name):
-    check(parse_spec(name), DIM)
+    require_buildable(parse_spec(name), DIM)
 
 
 @pytest.mark.parametrize(
