@@ -25,7 +25,6 @@ from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.context import Context, ContextBlock, ContextFormat, LeftOut, Renderer, one_line
 from ragembed.indexes.search.ranking import NearDuplicates
-from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.snapshot import Snapshot, root_place
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
@@ -34,9 +33,9 @@ from ragembed.progress import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
-_WIDENING_STEP, _WEAK_HIT, _OUTSIDE, _OF_LONG_FILE = 3, 500, 1000, 5000
-"""Ranks by which a neighbour comes after its hit, and by which pieces come later: weak hits, neighbours outside the
-section of their hit, and pieces of a file that has half of the budget."""
+_WIDENING_STEP, _OUTSIDE, _OF_LONG_FILE = 8, 1000, 5000
+"""Ranks by which a neighbour comes after its hit, and by which pieces come later: neighbours outside the section of
+their hit, and pieces of a file that has half of the budget."""
 _LEAST_ROOM = 5
 """Number of tokens below which nothing more is tried."""
 _LEAST_CUT = 60
@@ -181,8 +180,7 @@ class _Packer:
             file.scores[hit.id] = hit.score
             if hit.relevance is not None:
                 file.relevance[hit.id] = hit.relevance
-            is_weak = hit.relevance is not None and hit.relevance < WEAK
-            waiting.append(_Waiting(rank + _WEAK_HIT * is_weak, next(self._order), rank, stored, 0, stored))
+            waiting.append(_Waiting(rank, next(self._order), rank, stored, 0, stored))
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
         while waiting and self._room >= _LEAST_ROOM:
