@@ -29,8 +29,8 @@ _LINK = re.compile(r"[\s>|*+-]*(?:\d+[.)])?\s*!?\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\
 """A line that is only a link, such as an entry of a table of contents."""
 _FIELDS = re.compile(r"(?:[\w-]+: .*\n)+(?=\n)")
 """Fields of a note, before its text."""
-_HEADING = re.compile(r"\s*(?:#{1,6} |```|~~~).*")
-"""A heading, which results show anyway, or the first or last line of a block of code."""
+_HEADING, _FENCE = re.compile(r"\s*#{1,6} .*"), re.compile(r"\s*(?:```|~~~).*")
+"""A heading, which results show anyway, and the first or last line of a block of code."""
 _LEADING = re.compile(r".*[:?：？]\s*")
 """A line that is about what follows, such as a question."""
 
@@ -75,7 +75,9 @@ class QueryWords:
         """
         lines = text.split("\n")
         said, terms = self._terms_of_lines(text, lines)
-        filled = [number for number, line in enumerate(lines) if _says(line)] or list(range(len(lines)))
+        filled = [number for number, line in enumerate(lines) if _says(line, lines[number + 1 : number + 2])] or list(
+            range(len(lines))
+        )
 
         def leads(at: int) -> bool:
             return at + 1 < len(filled) and _LEADING.fullmatch(lines[filled[at]]) is not None
@@ -120,7 +122,7 @@ class QueryWords:
         above = Terms()
         for number, line in enumerate(lines):
             terms[number] = above = terms[number] | above
-            if _says(line):
+            if _says(line, lines[number + 1 : number + 2]):
                 above = Terms()
         return said, terms
 
@@ -143,9 +145,11 @@ class QueryWords:
         return line[start:end].strip()
 
 
-def _says(line: str) -> bool:
-    """Return whether a line tells something that a result does not show anyway."""
-    return any(map(str.isalnum, _UNSEEN.sub("", line))) and _HEADING.fullmatch(line) is None
+def _says(line: str, later: Sequence[str]) -> bool:
+    """Return whether a line tells something that a result does not show anyway; a comment has code in the next line."""
+    if _FENCE.fullmatch(line) or not any(map(str.isalnum, _UNSEEN.sub("", line))):
+        return False
+    return _HEADING.fullmatch(line) is None or bool(later and later[0].strip())
 
 
 class _KnownTerms:

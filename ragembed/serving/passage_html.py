@@ -53,7 +53,7 @@ _INLINE = re.compile(
     r"|\[(?P<link>[^\]]+)\]\((?P<to>[^)\s]*)[^)]*\)|\*\*(?P<b>\S(?:.*?\S)?)\*\*|(?<!\w)[*_](?P<i>\S(?:.*?\S)?)[*_](?!\w)",
     re.DOTALL,
 )
-_SESSION = re.compile(r"(?:[^\n]*\S[^\n]*\n)*?\s*>>> ")
+_SESSION = re.compile(r"(?:(?!>>> )[^\n]+\n)*>>> ")
 """A paragraph with a statement of an interactive session of Python."""
 _WRAPPED = 60
 """Lines of a paragraph from this length on were broken to fit a width, and are joined again."""

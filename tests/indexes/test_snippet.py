@@ -48,6 +48,11 @@ def test_snippet_shows_what_follows_a_leading_line(last):
     assert snippet(long, "zebra wing").startswith(f"{last}\n\nso it is said,")
 
 
+def test_snippet_shows_a_comment_of_source_code():
+    code = "\n".join(["x = 1"] * 5 + ["# the zebra sleeps", "sleep()"])
+    assert "# the zebra sleeps" in snippet(code, "zebra")
+
+
 def test_snippet_prefers_the_text_of_a_note_to_its_fields():
     fields = "tags: [zebra]\naliases: [wing]\nborn: 1988\nplace: here\n\n"
     assert snippet(f"{fields}# Animals\n\nThe zebra\nhas no wing.\nIt runs.", "zebra wing").startswith(

@@ -242,6 +242,7 @@ def test_code_and_plain_text_are_rendered():
     assert html(wrapped, "a.txt") == f"<p>{wrapped}</p>"
     assert html("a\nb\n\nc", "a.txt") == '<p class="lines">a\nb</p><p class="lines">c</p>'
     assert html("a\nb\n\nc", "a.html") == '<p class="lines">a\nb</p><p>c</p>'
+    assert html("An example:\n\n>>> x", "a.md").startswith("<p>An example:</p><pre")
     assert html("2\n>>> x", "a.md") == '<pre tabindex="0"><span><span class="n">2</span>\n&gt;&gt;&gt; x</span></pre>'
     assert html(">>> x\n2\n\nc", "a.html").startswith(
         '<pre tabindex="0"><span>&gt;&gt;&gt; x\n<span class="n">2</span>'
