@@ -80,6 +80,7 @@ class Environment:
 
 LANGCHAIN = Environment("langchain", without=("huggingface_hub",))  # langchain-huggingface needs huggingface_hub < 2
 SPEED = Environment("speed")
+ONNX = Environment("onnx", without=("huggingface_hub",))  # FastEmbed needs huggingface_hub < 2
 INDEXES = Environment("indexes", without=None)
 MULTILINGUAL = Environment("multilingual")
 SEMBLE = Environment("semble", without=None)

@@ -42,7 +42,7 @@ BENCHMARKS = {
     "methods": Benchmark("Embedding methods", 1, "speed.methods"),
     "static": Benchmark("Static vectors", 1, "speed.static"),
     "quantile": Benchmark("Quantiles", 1.5, "speed.quantile"),
-    "index": Benchmark("Indexing", 11, "speed.index"),
+    "index": Benchmark("Indexing", 25, "speed.index"),
     "reindex": Benchmark("Reindexing", 1.5, "speed.reindex"),
     "watch": Benchmark("Watching", 5, "watching.watch"),
     "cold": Benchmark("Cold queries", 3, "speed.cold"),

@@ -29,6 +29,7 @@ from data import (
 from processes import (
     EMPTY,
     LANGCHAIN,
+    ONNX,
     OWN,
     PEERS,
     RAGEMBED,
@@ -56,7 +57,7 @@ from ragembed.models.tokenizer import TextTokenizer
 from ragembed.resources import processors
 
 FIGURE = Path(__file__).resolve().parent / "figures" / "speed_growth.png"
-_LANGCHAIN, _SPEED = PEERS / "langchain_faiss.py", PEERS / "speed_peers.py"
+_LANGCHAIN, _ONNX, _SPEED = PEERS / "langchain_faiss.py", PEERS / "onnx_peers.py", PEERS / "speed_peers.py"
 _STARTING = "starting Python and NumPy"
 
 
@@ -231,12 +232,13 @@ def _index(files: Path, store: Path, *options: str) -> Command:
 
 
 def index(setting: Setting) -> Outcome:
-    """Index folders as whole processes; compare with programs that use LangChain and txtai."""
+    """Index folders as whole processes; compare with programs that use LangChain, FastEmbed, Chroma and txtai."""
     limit, model = 20 if setting.trial else None, _model()
     folders = {name: _collection(setting, name, limit) for name in (("cran",) if setting.check else ("cran", "npl"))}
     if setting.python_docs is not None and not setting.check:
         folders["python3-doc"] = write_python_docs(setting, setting.python_docs)
     rate = _rate(warm_turns({"limit": _multiplier(setting)}, 2, setting.runner)["limit"])
+    setting.runner.run_task(SPEED.python, _SPEED, "onnx", {"model": str(model), "onnx": str(_onnx(setting))})
     say("warming up")
     in_turns(_indexing(setting, "few", _few(setting, folders["cran"])), 1, setting.runner)
     rows, sentences, ratios = [], [], {}
@@ -262,11 +264,12 @@ def index(setting: Setting) -> Outcome:
         )
     about = (
         "`ragembed index` with all defaults indexes a folder of text files. Its peers are programs that use LangChain "
-        "(FAISS and HuggingFaceEmbeddings) and txtai (which stores the texts). All are whole processes from start to "
-        "exit, with the same model files. Python's documentation is drawn at random up to 1.2 million characters; the "
+        "(FAISS, with HuggingFaceEmbeddings and with FastEmbed), Chroma (with its default embeddings) and txtai (which "
+        "stores the texts). FastEmbed and Chroma run the model with ONNX Runtime. All are whole processes from start "
+        "to exit, with the same weights. Python's documentation is drawn at random up to 1.2 million characters; the "
         "peers split it into parts of at most 1,000 characters. They read only the first 256 tokens of other "
         f"documents. {versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
-        f"{versions(SPEED.python, 'txtai')}."
+        f"{versions(ONNX.python, 'fastembed', 'chromadb', 'onnxruntime')}, {versions(SPEED.python, 'txtai')}."
     )
     floor_is = (
         "Floor: the operations of the model for all tokens of the files, at the rate of products of large square "
@@ -288,19 +291,26 @@ def _indexing(setting: Setting, name: str, files: Path) -> dict[str, Callable[[i
     """Return the commands that index ``files`` into a new store in each turn, by side."""
     stores = setting.folder / "stores" / name
     stores.mkdir(parents=True)
-    shared = {"files": str(files), "model": str(_model()), "split": 1000 if name == "python3-doc" else None}
+    split = 1000 if name == "python3-doc" else None
+    shared = {"files": str(files), "model": str(_model()), "onnx": str(_onnx(setting)), "split": split}
 
     def peer(python: Path, program: Path, task: str) -> Callable[[int], Command]:
         def command(turn: int) -> Command:
-            return [python, program, task, json.dumps({**shared, "store": str(stores / f"{program.stem}-{turn}")})]
+            return [python, program, task, json.dumps({**shared, "store": str(stores / f"{task}-{turn}")})]
 
         return command
 
     return {
         "ragembed": lambda turn: _index(files, stores / f"ragembed-{turn}"),
         "LangChain": peer(LANGCHAIN.python, _LANGCHAIN, "index"),
+        "LangChain with FastEmbed": peer(ONNX.python, _ONNX, "fastembed"),
+        "Chroma": peer(ONNX.python, _ONNX, "chroma"),
         "txtai": peer(SPEED.python, _SPEED, "txtai_index"),
     }
+
+
+def _onnx(setting: Setting) -> Path:
+    return setting.folder / "model" / "onnx"
 
 
 def _windows(model: Path, texts: Sequence[str]) -> list[int]:

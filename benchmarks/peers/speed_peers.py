@@ -1,4 +1,4 @@
-"""The peers of single steps: sentence-transformers, txtai, model2vec and bm25s, with their defaults."""
+"""The peers of single steps: sentence-transformers, txtai, model2vec and bm25s, with their defaults; export to ONNX."""
 
 from __future__ import annotations
 
@@ -35,6 +35,40 @@ def txtai_index(request: Request) -> None:
     embeddings = Embeddings(path=request["model"], content=True)
     embeddings.index(texts)
     embeddings.save(request["store"])
+
+
+def onnx(request: Request) -> None:
+    """Write the folder ``onnx``: the files of the model, and ``model.onnx`` in float32, as both its peers expect."""
+    import shutil
+
+    import torch
+    from transformers import AutoModel
+
+    folder, model = Path(request["onnx"]), AutoModel.from_pretrained(request["model"], attn_implementation="eager")
+    shutil.copytree(request["model"], folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    outputs = ["last_hidden_state"]
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model.eval()
+
+        def forward(self, *values: torch.Tensor) -> torch.Tensor:
+            return self.model(**dict(zip(names, values, strict=True))).last_hidden_state
+
+    ids = torch.ones(2, 8, dtype=torch.long)
+    axes = {name: {0: "texts", 1: "tokens"} for name in [*names, *outputs]}
+    torch.onnx.export(
+        Named(),
+        (ids, ids, 0 * ids),
+        str(folder / "model.onnx"),
+        dynamo=False,
+        opset_version=17,
+        input_names=names,
+        output_names=outputs,
+        dynamic_axes=axes,
+    )
 
 
 def static(request: Request) -> tuple[Turn, Report]:
@@ -113,5 +147,5 @@ def rankings(request: Request) -> Report:
 
 
 if __name__ == "__main__":
-    tasks = {"txtai_index": txtai_index, "lexical_store": lexical_store, "rankings": rankings}
+    tasks = {"txtai_index": txtai_index, "onnx": onnx, "lexical_store": lexical_store, "rankings": rankings}
     main(tasks, {"encode": encode, "static": static, "lexical": lexical})
