@@ -52,6 +52,7 @@ from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import read_beir
 from ragembed.extras import is_installed
 from ragembed.indexes.storage.schema import FORMAT_VERSION
+from ragembed.models.choice import fast_dtype
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.resources import processors
@@ -93,7 +94,10 @@ def _operations(model: Path, lengths: Sequence[int]) -> float:
 
 
 def _multiplier(setting: Setting) -> Side:
-    return Side(sys.executable, OWN, "multiply", {"size": setting.choose(4096, 1024)})
+    """Return the side that multiplies matrices in the precision that ragembed uses for documents."""
+    return Side(
+        LANGCHAIN.python, _SPEED, "multiply", {"size": setting.choose(4096, 1024), "dtype": fast_dtype(("cpu",))}
+    )
 
 
 def _rate(found: Turns) -> float:
@@ -138,7 +142,7 @@ def encode(setting: Setting) -> Outcome:
         share = per_cent(floor / statistics.median(found["auto"].seconds))
         sentences.append(
             f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{found['limit'].ready['dtype']}, {share} of ragembed's time with `auto`."
+            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`."
         )
     about = (
         "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "

@@ -126,23 +126,6 @@ def encode(request: Request) -> tuple[Turn, Report]:
     return turn, {"lowest_cosine": float(np.einsum("ij,ij->i", found, expected).min())}
 
 
-def multiply(request: Request) -> tuple[Turn, Report]:
-    """Multiply large square matrices in PyTorch, in the precision that ragembed uses for documents."""
-    import torch
-
-    from ragembed.models.torch_devices import fast_dtype
-
-    size, name = request["size"], fast_dtype(("cpu",))
-    left, right = (torch.randn(size, size).to(getattr(torch, name)) for _ in range(2))
-
-    def turn(_number: int) -> None:
-        with torch.inference_mode():
-            for _ in range(3):
-                torch.mm(left, right)
-
-    return turn, {"dtype": name, "operations": 3 * 2 * size**3}
-
-
 def copy(_request: Request) -> Report:
     """Return how many bytes a copy in NumPy reads and writes per second."""
     source = np.ones(2**28, dtype=np.uint8)
@@ -353,5 +336,5 @@ if __name__ == "__main__":
             "quantile": quantile,
             "search_modes": search_modes,
         },
-        {"encode": encode, "multiply": multiply, "static": static, "warm": warm, "lexical": lexical},
+        {"encode": encode, "static": static, "warm": warm, "lexical": lexical},
     )
