@@ -93,11 +93,13 @@ def _operations(model: Path, lengths: Sequence[int]) -> float:
     return float(layers * (products + 4 * dim * sum(length**2 for length in lengths)))
 
 
+def _precision() -> str:
+    return fast_dtype(("cpu",))
+
+
 def _multiplier(setting: Setting) -> Side:
     """Return the side that multiplies matrices in the precision that ragembed uses for documents."""
-    return Side(
-        LANGCHAIN.python, _SPEED, "multiply", {"size": setting.choose(4096, 1024), "dtype": fast_dtype(("cpu",))}
-    )
+    return Side(LANGCHAIN.python, _SPEED, "multiply", {"size": setting.choose(4096, 1024), "dtype": _precision()})
 
 
 def _rate(found: Turns) -> float:
