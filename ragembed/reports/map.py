@@ -257,7 +257,8 @@ def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list
     """
     cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", text[:_LONGEST_TEXT])) for text in texts]
     words = {word.lower() for text in cleaned for word in _WORD.findall(text)}
-    ignored = _names_of_people(cleaned).union(*(unmarked_words_among(words, name) for name in (language, "english")))
+    plain = unmarked_words_among(words, language) | unmarked_words_among(words, "english")
+    ignored = plain | _names_of_people(cleaned, plain)
     counted = [_phrases(text, ignored) for text in cleaned]
     vocabulary = sorted({word for phrases in counted for phrase in phrases for word in phrase.split()})
     terms_of = known_terms(language).of_each(vocabulary)
@@ -315,7 +316,7 @@ def _distinguishing(
     return by_class
 
 
-def _phrases(text: str, ignored: frozenset[str]) -> Counter[str]:
+def _phrases(text: str, ignored: set[str]) -> Counter[str]:
     """Return words and phrases of two or three words of a text, in lower case, without numbers and short words.
 
     A phrase has only spaces or hyphens between its words, and none of the ``ignored`` words.
@@ -345,19 +346,21 @@ def _phrases(text: str, ignored: frozenset[str]) -> Counter[str]:
     return phrases
 
 
-def _names_of_people(texts: Sequence[str]) -> frozenset[str]:
-    """Return words that are never written in lower case and mostly stand beside another such word, as in Ann Miller."""
+def _names_of_people(texts: Sequence[str], plain: set[str]) -> set[str]:
+    """Return words that are never written in lower case and mostly stand beside another such word, as in Ann Miller.
+
+    The function words ``plain`` are no names.
+    """
     pairs: Counter[str] = Counter()
     capital: Counter[str] = Counter()
     lower: set[str] = set()
     for text in texts:
         for pair in _PAIR.finditer(text):
-            pairs.update(pair.groups())
+            if plain.isdisjoint(map(str.lower, pair.groups())):
+                pairs.update(pair.groups())
         for word in _WORD.findall(text):
             if word.istitle():
                 capital[word] += 1
             elif word.islower():
                 lower.add(word)
-    return frozenset(
-        word.lower() for word, times in pairs.items() if word.lower() not in lower and 2 * times > capital[word]
-    )
+    return {word.lower() for word, times in pairs.items() if word.lower() not in lower and 2 * times > capital[word]}
