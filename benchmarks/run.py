@@ -92,12 +92,12 @@ def main() -> None:
         outcome = _measure(name, arguments)
         minutes = (time.perf_counter() - started) / 60
         when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
-        body = _body(name, [*outcome.paragraphs, when])
+        body = _body(name, [*outcome.paragraphs, when], outcome.variant)
         print(body, flush=True)
         if arguments.check:
             worse += _worse(outcome, kept)
         elif not arguments.trial:
-            write_section(name, body)
+            write_section(name + outcome.variant, body)
             day = {"date": date.today().isoformat(), "processor": processor()}
             kept |= {path: {"ratio": round(ratio, 4), **day} for path, (ratio, _) in outcome.ratios.items()}
             RATIOS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
@@ -107,8 +107,8 @@ def main() -> None:
         sys.exit(1)
 
 
-def _body(name: str, paragraphs: Sequence[str]) -> str:
-    return "\n\n".join([f"## {BENCHMARKS[name].title}", *paragraphs])
+def _body(name: str, paragraphs: Sequence[str], variant: str = "") -> str:
+    return "\n\n".join([f"## {BENCHMARKS[name].title}{variant}", *paragraphs])
 
 
 def _publish(name: str, paragraphs: Sequence[str]) -> None:
