@@ -629,6 +629,7 @@ def fetch(package: str, packages: Path, current: bool = False) -> None:
     """Download a package into ``packages``, verify it, and unpack a Debian package into a folder of its name."""
     recorded, digest = PACKAGES.get(package, ("", ""))
     pattern = f"{package}-*.whl" if package in PYPI else f"{package}_*.deb"
+    packages.mkdir(parents=True, exist_ok=True)
     if not list(packages.glob(pattern)):
         version = "" if current else recorded
         wanted = f"{package}{'==' if package in PYPI else '='}{version}" if version else package
