@@ -73,7 +73,6 @@ BENCHMARKS = {
     "training": Benchmark("DefSent+", 15, "training.training", PAPERS),
     "word_vectors": Benchmark("Word vectors of a small corpus", 12, "word_vectors.word_vectors"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
-    "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 20, "scale.scale"),
     "papers": Benchmark("Quick tables", 10, "papers.papers", PAPERS),
     "papers_means": Benchmark("Means over the collections", 60, "papers.papers_means", PAPERS),
@@ -92,12 +91,12 @@ def main() -> None:
         minutes = (time.perf_counter() - started) / 60
         when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
         about, *shown = outcome.paragraphs
-        paragraphs = [f"{about} {when}", *shown]
-        print(f"## {benchmark.title}", *paragraphs, sep="\n\n", flush=True)
+        title, paragraphs = benchmark.title + outcome.variant, [f"{about} {when}", *shown]
+        print(f"## {title}", *paragraphs, sep="\n\n", flush=True)
         if arguments.check:
             worse += _worse(outcome, kept)
         elif not arguments.trial:
-            write_section(benchmark.title, paragraphs, benchmark.page)
+            write_section(title, paragraphs, benchmark.page)
             day = {"date": date.today().isoformat(), "processor": processor()}
             kept |= {path: {"ratio": round(ratio, 4), **day} for path, (ratio, _) in outcome.ratios.items()}
             RATIOS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")

@@ -50,6 +50,7 @@ from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import read_beir
 from ragembed.extras import is_installed
 from ragembed.indexes.storage.schema import FORMAT_VERSION
+from ragembed.models.choice import fast_dtype
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.resources import processors
@@ -61,10 +62,14 @@ _STARTING = "starting Python and NumPy"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Paragraphs and tables in Markdown, and ratios by name to record, each with whether higher is better."""
+    """Paragraphs and tables in Markdown, and ratios by name to record, each with whether higher is better.
+
+    Results that have a section of their own on some machines have a ``variant`` in its name.
+    """
 
     paragraphs: Sequence[str]
     ratios: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
+    variant: str = ""
 
 
 def _model() -> Path:
@@ -90,8 +95,18 @@ def _operations(model: Path, lengths: Sequence[int]) -> float:
     return float(layers * (products + 4 * dim * sum(length**2 for length in lengths)))
 
 
+def _precision() -> str:
+    return fast_dtype(("cpu",))
+
+
+def _variant() -> str:
+    """Return the addition to the name of results that depend on the precision of the processor."""
+    return "" if _precision() == "bfloat16" else " without bfloat16"
+
+
 def _multiplier(setting: Setting) -> Side:
-    return Side(sys.executable, OWN, "multiply", {"size": setting.choose(4096, 1024)})
+    """Return the side that multiplies matrices in the precision that ragembed uses for documents."""
+    return Side(LANGCHAIN.python, _SPEED, "multiply", {"size": setting.choose(4096, 1024), "dtype": _precision()})
 
 
 def _rate(found: Turns) -> float:
@@ -128,11 +143,11 @@ def encode(setting: Setting) -> Outcome:
             ratio, cosine = of_medians(theirs, ours), f"{found[dtype].ready['lowest_cosine']:.5f}"
             rows.append([name, dtype, *speeds, times(ratio), cosine])
             suffix = "" if dtype == "auto" else f", {dtype}"
-            ratios[f"encode {name}: tokens/s beside sentence-transformers{suffix}"] = ratio, True
+            ratios[f"encode {name}{_variant()}: tokens/s beside sentence-transformers{suffix}"] = ratio, True
         share = per_cent(floor / statistics.median(found["auto"].seconds))
         sentences.append(
             f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{found['limit'].ready['dtype']}, {share} of ragembed's time with `auto`."
+            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`."
         )
     about = (
         "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "
@@ -143,7 +158,7 @@ def encode(setting: Setting) -> Outcome:
         "matrices in PyTorch."
     )
     header = ["", "dtype", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
+    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
 
 
 def methods(setting: Setting) -> Outcome:
@@ -248,8 +263,8 @@ def index(setting: Setting) -> Outcome:
             if side != "ragembed":
                 faster, less = _faster(several, own), _memory(own, several)
                 cells[3:] = [times(faster), times(less)]
-                ratios[f"index {name}: time beside {side}"] = faster, True
-                ratios[f"index {name}: memory beside {side}"] = less, False
+                ratios[f"index {name}{_variant()}: time beside {side}"] = faster, True
+                ratios[f"index {name}{_variant()}: memory beside {side}"] = less, False
             rows.append(cells)
         floor = _operations(model, _windows(model, texts)) / rate / statistics.median(cost.wall for cost in own)
         sentences.append(
@@ -270,7 +285,7 @@ def index(setting: Setting) -> Outcome:
         "matrices in PyTorch."
     )
     header = ["", "s", "peak memory, MiB", "ragembed is faster by", "ragembed's memory ÷ peer's"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
+    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
 
 
 def _few(setting: Setting, files: Path) -> Path:

@@ -16,6 +16,7 @@ from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart, Wh
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
 from ragembed.indexes.types import ChunkRecord
+from ragembed.languages import unmarked_words_among
 from ragembed.printable import printable, printable_line
 
 WORDS = 6
@@ -44,8 +45,10 @@ def _reasons(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> l
     cosine = explanation.hit.dense
     near = [] if cosine is None else [f"cosine {cosine:.2f} with the query"]
     if explanation.contributions is not None:
-        shares = _largest(explanation.contributions.document_words())
-        near += [f"closest words {', '.join(share.word for share in shares)}"] if shares else []
+        shares = explanation.contributions.document_words()
+        plain = unmarked_words_among([share.word for share in shares], "")
+        nearest = _largest([share for share in shares if share.word not in plain])
+        near += [f"closest words {', '.join(share.word for share in nearest)}"] if nearest else []
     if explanation.mode == "lexical":
         lines = [f"words      {matched}"]
     elif explanation.dense is None or explanation.lexical is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import importlib.util
 import json
@@ -37,7 +38,7 @@ from ragembed.documents.model import Chunk
 from ragembed.encoder import VectorEncoder
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing import calibration
-from ragembed.models import served
+from ragembed.models import served, tokenizer
 from ragembed.models.choice import Backbone, batch_model, exact_model, fast_dtype
 from ragembed.models.files import find_model
 from tests.embedding_server import EmbeddingServer
@@ -127,6 +128,14 @@ calibration.everyday_sentences = lambda: {
     language: sentences[:8] for language, sentences in ALL_QUERIES["everyday_sentences"]().items()
 }
 calibration._STEPS = 10
+
+
+# All embedders of a process share a parsed tokenizer: to parse that of MiniLM takes 20 ms, thousands of times.
+read_tokenizer = tokenizer.read_tokenizer
+parsed = functools.cache(lambda file, _size, _modified: read_tokenizer(file))
+tokenizer.read_tokenizer = lambda file: (
+    parsed(file, file.stat().st_size, file.stat().st_mtime_ns) if file.is_file() else read_tokenizer(file)
+)
 
 
 # A shell that runs the tests in the background lets them ignore Ctrl-C, and the processes that they start would too.

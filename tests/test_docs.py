@@ -203,9 +203,12 @@ def test_examples_import_documented_names_only():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_existing_files(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+def test_links_and_named_files_of_the_project_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (page.parent / target).exists(), target
+    for target in re.findall(r"`((?:tests|benchmarks)/[\w./-]+\.\w+)`", text):
+        assert (ROOT / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

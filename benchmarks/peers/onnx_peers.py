@@ -29,6 +29,7 @@ def fastembed(request: Request) -> None:
 
     name = "sentence-transformers/all-MiniLM-L6-v2"
     model = TextEmbedding(name, specific_model_path=request["onnx"])
+    model.model.tokenizer.enable_truncation(256)  # as in the other programs
     embeddings = FastEmbedEmbeddings.model_construct(
         model=model, model_name=name, batch_size=256, parallel=None, doc_embed_type="default"
     )

@@ -116,23 +116,6 @@ def encode(request: Request) -> tuple[Turn, Report]:
     return turn, {"lowest_cosine": float(np.einsum("ij,ij->i", found, expected).min())}
 
 
-def multiply(request: Request) -> tuple[Turn, Report]:
-    """Multiply large square matrices in PyTorch, in the precision that ragembed uses for documents."""
-    import torch
-
-    from ragembed.models.torch_devices import fast_dtype
-
-    size, name = request["size"], fast_dtype(("cpu",))
-    left, right = (torch.randn(size, size).to(getattr(torch, name)) for _ in range(2))
-
-    def turn(_number: int) -> None:
-        with torch.inference_mode():
-            for _ in range(3):
-                torch.mm(left, right)
-
-    return turn, {"dtype": name, "operations": 3 * 2 * size**3}
-
-
 def methods(request: Request) -> Report:
     """Return the seconds of each method, beside the plain mean of the last layer."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
@@ -279,5 +262,5 @@ if __name__ == "__main__":
             "quantile": quantile,
             "search_modes": search_modes,
         },
-        {"encode": encode, "multiply": multiply, "static": static, "warm": warm, "lexical": lexical},
+        {"encode": encode, "static": static, "warm": warm, "lexical": lexical},
     )

@@ -1,4 +1,4 @@
-"""The peers of single steps: sentence-transformers, txtai, model2vec and bm25s, with their defaults; export to ONNX."""
+"""The peers of single steps: sentence-transformers, txtai, model2vec and bm25s, with their defaults; two tools."""
 
 from __future__ import annotations
 
@@ -69,6 +69,21 @@ def onnx(request: Request) -> None:
         output_names=outputs,
         dynamic_axes=axes,
     )
+
+
+def multiply(request: Request) -> tuple[Turn, Report]:
+    """Multiply large square matrices in PyTorch."""
+    import torch
+
+    size = request["size"]
+    left, right = (torch.randn(size, size).to(getattr(torch, request["dtype"])) for _ in range(2))
+
+    def turn(_number: int) -> None:
+        with torch.inference_mode():
+            for _ in range(3):
+                torch.mm(left, right)
+
+    return turn, {"operations": 3 * 2 * size**3}
 
 
 def static(request: Request) -> tuple[Turn, Report]:
@@ -148,4 +163,4 @@ def rankings(request: Request) -> Report:
 
 if __name__ == "__main__":
     tasks = {"txtai_index": txtai_index, "onnx": onnx, "lexical_store": lexical_store, "rankings": rankings}
-    main(tasks, {"encode": encode, "static": static, "lexical": lexical})
+    main(tasks, {"encode": encode, "multiply": multiply, "static": static, "lexical": lexical})

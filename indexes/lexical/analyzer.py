@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragembed.errors import ConfigError
 from ragembed.languages import stop_words
@@ -43,16 +43,6 @@ class AnalyzerConfig:
     def of_language(cls, language: str) -> AnalyzerConfig:
         """Return the text analysis for ``language`` with the installed stemmer; raises errors of :func:`stemmer`."""
         return cls(language, stemmer_version(language))
-
-    @classmethod
-    def from_dict(cls, value: Any) -> AnalyzerConfig:
-        """Create a configuration from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
-        if not isinstance(value, dict) or set(value) != {"language", "stemmer"}:
-            raise ConfigError(f"invalid text analysis {value!r}: expected an object with language and stemmer")
-        language, release = value["language"], value["stemmer"]
-        if not isinstance(language, str) or not isinstance(release, str | None):
-            raise ConfigError(f"invalid text analysis {value!r}: expected texts for language and stemmer")
-        return cls(language, release)
 
     def to_dict(self) -> dict[str, str | None]:
         """Return the fields as JSON values."""

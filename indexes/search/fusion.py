@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ragembed.config.fields import setting
+from ragembed.config.fields import from_json, setting
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage import catalog
 from ragembed.types import Doubles
@@ -118,13 +118,7 @@ class Fusion:
             Values of parameters, by name. A parameter that is missing, in a store of an earlier version, has its
             default.
         """
-        names = asdict(cls())
-        if not isinstance(fields, dict) or not fields.keys() <= names.keys():
-            raise ConfigError(f"the fusion settings are {fields!r}: expected an object with {', '.join(names)}")
-        numbers = [name for name in fields if name != "method"]
-        if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):
-            raise ConfigError(f"the fusion settings are {fields!r}: expected numbers for {', '.join(numbers)}")
-        return cls(**fields)
+        return from_json(cls, fields)
 
     def for_code(self) -> Fusion:
         """Return the settings for queries whose best chunks are source code: other defaults of alpha and feedback.

@@ -26,6 +26,7 @@ from ragembed.indexes.faiss_index.vectors import nearest
 from ragembed.indexes.lexical.analyzer import letters_of, words_or_runs
 from ragembed.indexes.search.snippet import known_terms
 from ragembed.indexes.types import Rows
+from ragembed.languages import unmarked_words_among
 from ragembed.types import Doubles, Floats
 
 LAID_OUT = 20_000
@@ -60,16 +61,14 @@ _BY_LENGTH = (1.0, 1.6, 1.5)
 _COMMON = 0.15
 """A word in this share of the texts distinguishes nothing if no class has half of them."""
 _NO_TOPIC = re.compile(
-    "about|after|all|also|and|any|are|as|at|be|been|before|but|by|can|do|does|each|for|from|has|have|how|if|in|into|is|it|"
-    "its|may|more|most|must|no|not|of|on|one|only|or|other|so|some|such|than|that|the|their|them|then|there|these|they|"
-    "this|those|to|two|use|used|uses|using|was|we|were|what|when|where|which|while|who|why|will|with|you|your|"
-    "args|async|await|bool|class|const|def|dict|elif|else|false|func|function|import|int|kwargs|lambda|len|let|list|new|"
-    "none|null|private|public|raise|return|self|static|str|true|try|tuple|var|void|yield"
+    "two|use|used|uses|using|args|async|await|bool|class|const|def|dict|elif|else|false|func|function|import|int|kwargs|"
+    "lambda|len|let|list|new|none|null|private|public|raise|return|self|static|str|true|try|tuple|var|void|yield"
 )
-"""Function words of English, and keywords of programming languages."""
+"""Frequent words that are no function words, and keywords of programming languages."""
 _ADDRESSES = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S+/\S+")
 _JOINTS = re.compile(r"(?<=[a-z])(?=[A-Z])|_+")
 """What is no part of a word: addresses and paths, and the joints of names in source code."""
+_WORD = re.compile(r"\b[^\W\d_]+\b")
 _PAIR = re.compile(r"\b([A-Z][a-z]+)(?: [A-Z]\.)? (?=([A-Z][a-z]+)\b)")
 _LONGEST_TEXT = 4_000
 """Characters of a text whose words are counted."""
@@ -257,8 +256,10 @@ def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list
     ``classes`` has the numbers of the classes of each text, by classification. ``language`` is that of the store.
     """
     cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", text[:_LONGEST_TEXT])) for text in texts]
-    names = _names_of_people(cleaned)
-    counted = [_phrases(text, names) for text in cleaned]
+    words = {word.lower() for text in cleaned for word in _WORD.findall(text)}
+    plain = unmarked_words_among(words, language) | unmarked_words_among(words, "english")
+    ignored = plain | _names_of_people(cleaned, plain)
+    counted = [_phrases(text, ignored) for text in cleaned]
     vocabulary = sorted({word for phrases in counted for phrase in phrases for word in phrase.split()})
     terms_of = known_terms(language).of_each(vocabulary)
     term_of = {word: " ".join(sorted(terms_of[word])) or word for word in vocabulary}
@@ -315,10 +316,10 @@ def _distinguishing(
     return by_class
 
 
-def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
+def _phrases(text: str, ignored: set[str]) -> Counter[str]:
     """Return words and phrases of two or three words of a text, in lower case, without numbers and short words.
 
-    A phrase has only spaces or hyphens between its words.
+    A phrase has only spaces or hyphens between its words, and none of the ``ignored`` words.
     """
     phrases: Counter[str] = Counter()
     before: list[str] = []
@@ -335,7 +336,7 @@ def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
         if (
             not 2 < len(word) <= _LONGEST_WORD
             or any(map(str.isdigit, word))
-            or word in names
+            or word in ignored
             or _NO_TOPIC.fullmatch(word)
         ):
             before = []
@@ -345,19 +346,21 @@ def _phrases(text: str, names: frozenset[str]) -> Counter[str]:
     return phrases
 
 
-def _names_of_people(texts: Sequence[str]) -> frozenset[str]:
-    """Return words that are never written in lower case and mostly stand beside another such word, as in Ann Miller."""
+def _names_of_people(texts: Sequence[str], plain: set[str]) -> set[str]:
+    """Return words that are never written in lower case and mostly stand beside another such word, as in Ann Miller.
+
+    The function words ``plain`` are no names.
+    """
     pairs: Counter[str] = Counter()
     capital: Counter[str] = Counter()
     lower: set[str] = set()
     for text in texts:
         for pair in _PAIR.finditer(text):
-            pairs.update(pair.groups())
-        for word in re.findall(r"\b[^\W\d_]+\b", text):
+            if plain.isdisjoint(map(str.lower, pair.groups())):
+                pairs.update(pair.groups())
+        for word in _WORD.findall(text):
             if word.istitle():
                 capital[word] += 1
             elif word.islower():
                 lower.add(word)
-    return frozenset(
-        word.lower() for word, times in pairs.items() if word.lower() not in lower and 2 * times > capital[word]
-    )
+    return {word.lower() for word, times in pairs.items() if word.lower() not in lower and 2 * times > capital[word]}
