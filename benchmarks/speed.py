@@ -146,19 +146,17 @@ def encode(setting: Setting) -> Outcome:
             ratios[f"encode {name}{_variant()}: tokens/s beside sentence-transformers{suffix}"] = ratio, True
         share = per_cent(floor / statistics.median(found["auto"].seconds))
         sentences.append(
-            f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`."
+            f"{name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
+            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`"
         )
     about = (
         "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "
-        "window of the model. sentence-transformers runs with its defaults and the same model files."
-    )
-    floor_is = (
-        "Floor: the operations of the model for these tokens without padding, at the rate of products of large square "
-        "matrices in PyTorch."
+        "window of the model. sentence-transformers runs with its defaults and the same model files. Floor: the "
+        "operations of the model for these tokens without padding, at the rate of products of large square matrices in "
+        f"PyTorch. {'; '.join(sentences)}."
     )
     header = ["", "dtype", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
+    return Outcome([about, table(header, rows)], ratios, _variant())
 
 
 def methods(setting: Setting) -> Outcome:
@@ -268,8 +266,8 @@ def index(setting: Setting) -> Outcome:
             rows.append(cells)
         floor = _operations(model, _windows(model, texts)) / rate / statistics.median(cost.wall for cost in own)
         sentences.append(
-            f"- {name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
-            "ragembed's time."
+            f"{name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
+            "ragembed's time"
         )
     about = (
         "`ragembed index` with all defaults indexes a folder of text files. Its peers are programs that use LangChain "
@@ -278,14 +276,12 @@ def index(setting: Setting) -> Outcome:
         "to exit, with the same weights. Python's documentation is drawn at random up to 1.2 million characters; the "
         "peers split it into parts of at most 1,000 characters. They read only the first 256 tokens of other "
         f"documents. {versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
-        f"{versions(ONNX.python, 'fastembed', 'chromadb', 'onnxruntime')}, {versions(SPEED.python, 'txtai')}."
-    )
-    floor_is = (
+        f"{versions(ONNX.python, 'fastembed', 'chromadb', 'onnxruntime')}, {versions(SPEED.python, 'txtai')}. "
         "Floor: the operations of the model for all tokens of the files, at the rate of products of large square "
-        "matrices in PyTorch."
+        f"matrices in PyTorch. {'; '.join(sentences)}."
     )
     header = ["", "s", "peak memory, MiB", "ragembed is faster by", "ragembed's memory ÷ peer's"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
+    return Outcome([about, table(header, rows)], ratios, _variant())
 
 
 def _few(setting: Setting, files: Path) -> Path:
