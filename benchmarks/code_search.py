@@ -73,45 +73,37 @@ def code_search(setting: Setting) -> Outcome:
         say(f"{language}: {len(functions)} queries")
         kept = {name: _search(setting, folder, functions, name) for name in ("layout", "definitions")}
         sizes.append(f"{language} {len(functions)}")
-        for mode, measure in ((mode, measure) for mode in ("hybrid", "lexical") for measure in ("budget", "ten")):
-            before, after = (100 * kept[name][mode, measure] for name in ("layout", "definitions"))
+        for within in kept["layout"]:
+            before, after = (100 * kept[name][within] for name in ("layout", "definitions"))
             found = paired_bootstrap(after, before)
-            rows.append([
-                language,
-                "BM25" if mode == "lexical" else mode,
-                f"{BUDGET:,} tokens" if measure == "budget" else "10 chunks",
-                f"{before.mean():.1f}",
-                f"{after.mean():.1f}",
-                f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f})",
-            ])  # fmt: skip
-    notes = (
-        f"Per cent of the queries whose function is complete within the first results. Queries: {', '.join(sizes)}. A "
+            gain = f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+            rows.append([language, within, f"{before.mean():.1f}", f"{after.mean():.1f}", gain])
+    about = (
+        "Per cent of the queries whose function is complete within the first results of hybrid search. Queries: "
+        f"{', '.join(sizes)}. A "
         "query is the first sentence of the documentation of a function, without the name of the function; the "
         f"documentation is removed from the file. The functions have {LINES[0]} to {LINES[-1]} lines. The embedder is "
         "the default, fitted on the files. *layout* is the reader without tree-sitter, which splits at blank "
         "lines. Brackets show the 95 % interval of a paired bootstrap over the "
         f"queries. ragembed {version('ragembed')}, semble-grammars {version('semble-grammars')}."
     )
-    return Outcome([table(["", "search", "within", "layout", "definitions", "difference"], rows), notes])
+    return Outcome([about, table(["", "within", "layout", "definitions", "difference"], rows)])
 
 
-def _search(
-    setting: Setting, folder: Path, functions: Sequence[Function], how: str
-) -> dict[tuple[str, str], np.ndarray]:
+def _search(setting: Setting, folder: Path, functions: Sequence[Function], how: str) -> dict[str, np.ndarray]:
+    """Return whether the function of each query is complete within the first results, by their limit."""
     store = setting.folder / f"{folder.name}-{how}"
     languages = {} if how == "layout" else definitions.LANGUAGES
     with mock.patch.object(definitions, "LANGUAGES", languages):
         index_files(IndexingRequest(store, (folder,)))
-    kept = {}
     with Store.open(store) as opened:
         say(f"{folder.name}, {how}: {len(opened):,} chunks")
-        queries = [function.query for function in functions]
-        for mode in ("hybrid", "lexical"):
-            answers = opened.search_many(queries, DEPTH, mode=mode)
-            pairs = list(zip(functions, answers, strict=True))
-            kept[mode, "budget"] = np.array([_is_complete(f, _within_budget(hits)) for f, hits in pairs], float)
-            kept[mode, "ten"] = np.array([_is_complete(f, hits[:10]) for f, hits in pairs], float)
-    return kept
+        answers = opened.search_many([function.query for function in functions], DEPTH)
+    pairs = list(zip(functions, answers, strict=True))
+    return {
+        f"{BUDGET:,} tokens": np.array([_is_complete(f, _within_budget(hits)) for f, hits in pairs], float),
+        "10 chunks": np.array([_is_complete(f, hits[:10]) for f, hits in pairs], float),
+    }
 
 
 def _within_budget(hits: Iterable[Hit]) -> Iterator[Hit]:

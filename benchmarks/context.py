@@ -32,6 +32,8 @@ from ragembed.models.files import find_model
 from ragembed.models.token_counting import estimated_tokens
 
 BUDGETS = (500, 1000, 2000, 4000, 8000)
+SHOWN = (1000, 2000, 4000)
+"""The budgets in the table; the figure has all."""
 FIGURE = Path(__file__).resolve().parent / "figures" / "context.png"
 _PACKED, _PLAIN, _SEMBLE = "ragembed context", "top-k", "semble"
 _DEPTH = 200
@@ -60,7 +62,7 @@ def context(setting: Setting) -> Outcome:
     measured = {judged.name: _measure(setting, judged) for judged in _collections(setting)}
     rows = []
     for name, found in measured.items():
-        for budget in BUDGETS:
+        for budget in SHOWN:
             packed = 100 * found[_PACKED][budget]
             cells = [f"{packed.mean():.1f}"]
             for other in (_PLAIN, _SEMBLE):
@@ -75,7 +77,7 @@ def context(setting: Setting) -> Outcome:
         _draw(measured)
     header = ["", "tokens", _PACKED, _PLAIN, "gain", _SEMBLE, "gain"]
     sizes = ", ".join(f"{name} {len(found[_PACKED][BUDGETS[0]])}" for name, found in measured.items())
-    notes = (
+    about = (
         "Per cent of the answers whose text is all in the output. An answer is a judged document, or the function "
         "whose documentation begins with the query (see *Search in source code*). *Top-k* prints the best chunks in "
         "the order of their scores, each that still fits, with the same header. All outputs have the same format, and "
@@ -86,7 +88,7 @@ def context(setting: Setting) -> Outcome:
         "with static vectors of the words, fitted on the same files (preset `avg`). "
         "![recall by budget](figures/context.png)"
     )
-    return Outcome([table(header, rows), notes])
+    return Outcome([about, table(header, rows)])
 
 
 def _collections(setting: Setting) -> Iterator[_Judged]:

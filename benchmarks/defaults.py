@@ -20,13 +20,13 @@ from speed import Outcome
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
-from ragembed.evaluation import RetrievalCollection, average_precision, ndcg, paired_bootstrap, read_beir, recall
+from ragembed.evaluation import RetrievalCollection, ndcg, paired_bootstrap, read_beir
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.types import Doubles
 
 _NOW = Embedder().config
-_DEPTH = 100
+_DEPTH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,18 @@ WAYS: Mapping[str, Way] = {
         if fusion not in (Fusion(), Fusion(feedback=0.0))
     },
     **{f"hybrid, {name}": Way(config) for name, config in _CHANGES.items()},
-    **{f"dense, {name}": Way(config, "dense") for name, config in _CHANGES.items()},
 }
 """All ways to search, by name."""
-MEASURES = ("ndcg@10", "recall@100", "map")
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Scores of a collection: ``values[way][measure]`` by query."""
+    """Scores of a collection: nDCG@10 of each query, by way to search."""
 
     name: str
     queries: int
     documents: int
-    values: Mapping[str, Mapping[str, Doubles]]
+    values: Mapping[str, Doubles]
 
 
 def judged_collections(setting: Setting) -> Iterator[tuple[RetrievalCollection, str]]:
@@ -119,16 +117,14 @@ def measured(setting: Setting) -> list[Measured]:
             say(f"{collection.name}: {len(collection.documents):,} documents, {len(missing)} ways to search")
             kept["values"] |= _measure(collection, language, setting, missing)
             path.write_text(json.dumps(kept), encoding="utf-8")
-        values = {
-            way: {name: np.array(each) for name, each in scores.items()} for way, scores in kept["values"].items()
-        }
+        values = {way: np.array(scores) for way, scores in kept["values"].items()}
         found.append(Measured(collection.name, len(collection.relevance), len(collection.documents), values))
     return found
 
 
 def _measure(
     collection: RetrievalCollection, language: str, setting: Setting, ways: Sequence[str]
-) -> dict[str, dict[str, list[float]]]:
+) -> dict[str, list[float]]:
     """Return the scores of the ``ways`` to search, with one store for each embedder and language."""
     by_store: dict[tuple[EmbedderConfig, bool], list[str]] = {}
     for name in ways:
@@ -143,7 +139,10 @@ def _measure(
             for name in names:
                 fusion = replace(WAYS[name].fusion, hubness=0.0)
                 answers = store.search_many(asked, _DEPTH, WAYS[name].mode, fusion=fusion)
-                values[name] = _scores(collection, [[hit.id for hit in hits] for hits in answers])
+                values[name] = [
+                    ndcg([hit.id for hit in hits], gains)
+                    for hits, gains in zip(answers, collection.relevance.values(), strict=True)
+                ]
     return values
 
 
@@ -165,19 +164,28 @@ def _store(path: Path, collection: RetrievalCollection, config: EmbedderConfig, 
     return store
 
 
-def _scores(collection: RetrievalCollection, rankings: Sequence[Sequence[str]]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {measure: [] for measure in MEASURES}
-    for ranking, gains in zip(rankings, collection.relevance.values(), strict=True):
-        found["ndcg@10"].append(ndcg(ranking, gains))
-        found["recall@100"].append(recall(ranking, gains, _DEPTH))
-        found["map"].append(average_precision(ranking, gains, _DEPTH))
-    return found
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 _RESAMPLES = 10_000
-_SHOWN = (DEFAULT, "BM25", "dense", NO_FEEDBACK)
+_BY_COLLECTION = {
+    "BM25": "BM25",
+    "dense": "dense",
+    NO_FEEDBACK: "hybrid without feedback",
+    "hybrid, alpha 0.4, feedback 0.75": "alpha 0.4",
+    "hybrid, alpha 0.7, feedback 0.75": "alpha 0.7",
+    "hybrid, --language": "--language",
+}
+"""The ways to search that are compared with the default on each collection, with the heads of their columns."""
+_FUSIONS_SHOWN = (
+    "alpha 0.4, feedback 0.25",
+    "alpha 0.4, feedback 0.5",
+    "alpha 0.4, feedback 0.75",
+    "alpha 0.5, feedback 0.5",
+    "alpha 0.5, feedback 0.75",
+    "alpha 0.6, feedback 0.5",
+    "alpha 0.7, feedback 0.75",
+)
+"""The fusions of the grid that have a row: those near the default, and the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +226,11 @@ def collections(setting: Setting) -> Outcome:
         "paired bootstrap over its queries (* means that the interval excludes 0); for a mean, a bootstrap over "
         f"collections and queries. ragembed {version('ragembed')}."
     )
-    return Outcome(
-        [
-            about,
-            *_by_collection(found),
-            *_by_way(found),
-            *_left_out(found),
-        ]
-    )
+    return Outcome([about, *_by_collection(found), *_by_way(found), *_left_out(found)])
 
 
-def _difference(one: Measured, way: str, measure: str = "ndcg@10") -> Doubles:
-    return one.values[way][measure] - one.values[DEFAULT][measure]
+def _difference(one: Measured, way: str) -> Doubles:
+    return one.values[way] - one.values[DEFAULT]
 
 
 def _compared(one: Measured, way: str) -> str:
@@ -247,39 +248,26 @@ def _sign(values: Doubles) -> int:
 
 
 def _by_collection(found: Sequence[Measured]) -> list[str]:
-    rows, more = [], []
+    rows = []
     for one in found:
         corpus = CORPORA.get(one.name)
         kind = (corpus.language, corpus.queries) if corpus else ("English", "judged by people")
-        means = {way: {name: 100 * float(each.mean()) for name, each in one.values[way].items()} for way in _SHOWN}
-        compared = [f"{means[way]['ndcg@10']:.1f}: {_compared(one, way)}" for way in _SHOWN[1:]]
-        rows.append(
-            [one.name, *kind, f"{one.documents:,}", str(one.queries), f"{means[DEFAULT]['ndcg@10']:.1f}", *compared]
-        )
-        more.append([one.name, *(f"{means[way][name]:.1f}" for name in MEASURES[1:] for way in _SHOWN)])
-    head = ["", "language", "queries", "documents", "number of queries", *_SHOWN]
-    return [
-        "nDCG@10 by collection, and the difference from the default.",
-        table(head, rows),
-        f"Recall@100 and MAP of the first {_DEPTH}.",
-        table(["", *(f"{name}, {way}" for name in MEASURES[1:] for way in _SHOWN)], more),
-    ]
-
-
-_SINGLE = [
-    name
-    for name, way in WAYS.items()
-    if way.mode == "hybrid" and name != DEFAULT and (way.fusion.alpha == 0.6 or way.fusion.feedback == 0.75)
-]
-"""Changes of one setting of the default."""
+        default = f"{100 * float(one.values[DEFAULT].mean()):.1f}"
+        compared = [_compared(one, way) for way in _BY_COLLECTION]
+        rows.append([one.name, *kind, f"{one.documents:,}", str(one.queries), default, *compared])
+    head = ["", "language", "queries", "documents", "number of queries", DEFAULT, *_BY_COLLECTION.values()]
+    return ["nDCG@10 by collection, and the difference of other ways from the default.", table(head, rows)]
 
 
 def _by_way(found: Sequence[Measured]) -> list[str]:
     rows = []
     for way in WAYS:
+        name = way.removeprefix("hybrid, ")
+        if name in FUSIONS and name not in _FUSIONS_SHOWN:
+            continue
         having = [one for one in found if way in one.values]
         signs = {one.name: _sign(_difference(one, way)) for one in having}
-        mean = statistics.fmean(100 * float(one.values[way]["ndcg@10"].mean()) for one in having)
+        mean = statistics.fmean(100 * float(one.values[way].mean()) for one in having)
         gain = "–" if way == DEFAULT else str(Gain.of([_difference(one, way) for one in having]))
         rows.append(
             [
@@ -292,18 +280,9 @@ def _by_way(found: Sequence[Measured]) -> list[str]:
             ]
         )
     return [
-        (
-            "Every way to search: mean nDCG@10 over the collections, and the numbers of collections with a significant "
-            "difference."
-        ),
+        "Mean nDCG@10 over the collections, and the numbers of collections with a significant difference.",
         table(["", "mean", "difference", "better", "worse", "worse on"], rows),
-        "The difference of each change on each collection.",
-        table(["", *(one.name for one in found)], [[way, *_on_each(found, way)] for way in _SINGLE]),
     ]
-
-
-def _on_each(found: Sequence[Measured], way: str) -> list[str]:
-    return [_compared(one, way) if way in one.values else "–" for one in found]
 
 
 def _choose(found: Sequence[Measured], ways: Sequence[str]) -> str:
@@ -316,11 +295,7 @@ def _left_out(found: Sequence[Measured]) -> list[str]:
     embedders = [DEFAULT, *(f"hybrid, {name}" for name in _CHANGES)]
     complete = [way for way in WAYS if all(way in one.values for one in found)]
     rows = []
-    for label, ways in (
-        ("fusion", fusions),
-        ("post-processors", embedders),
-        ("all ways", list(WAYS)),
-    ):
+    for label, ways in (("fusion", fusions), ("post-processors", embedders)):
         usable = [way for way in ways if way in complete]
         picks = {one.name: _choose([other for other in found if other is not one], usable) for one in found}
         differences = [_difference(one, picks[one.name]) for one in found]

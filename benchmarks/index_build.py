@@ -27,7 +27,7 @@ from ragembed.postprocess import unit_rows
 K, BATCH = 10, 20_000
 _PROGRAM = PEERS / "ann_libraries.py"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_FASTER, _LEAST_RECALL = 0.9, 0.95
+_FASTER = 0.9
 _EFFORTS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 _LARGEST = {"FAISS flat": 300_000, "USearch f32": 10_000, "USearch i8": 100_000, "recall 0.99": 100_000}
 """Maximum number of vectors for slow libraries and budgets."""
@@ -41,7 +41,6 @@ class Variant:
     real: float
     pseudo: float
     median: float
-    p95: float
 
     @property
     def recall(self) -> float:
@@ -59,22 +58,16 @@ class Entry:
     size: int = 0
     variants: list[Variant] = field(default_factory=list)
 
-    def shown(self) -> Variant:
-        """Return the fastest variant with enough recall, or the variant with the highest recall."""
-        good = [one for one in self.variants if one.recall >= _LEAST_RECALL]
-        return min(good, key=lambda one: one.median) if good else max(self.variants, key=lambda one: one.recall)
-
 
 def index_build(setting: Setting) -> Outcome:
     """Build and search indexes of the same vectors with all libraries, at each size."""
     sizes = (10_000,) if setting.trial else (10_000, 100_000, 300_000, 1_000_000)
     texts, requests = in_new_process(_prepared, setting, sizes)
-    picks, parts = [], []
+    picks = []
     for size, request in zip(sizes, requests, strict=True):
         entries = [_entry(setting, name, {**request, **own}, size) for name, own in _libraries(size, request["dim"])]
         check_memory([entry.build["memory"] for entry in entries])
         picks += [_pick(size, entry, entries) for entry in entries if entry.name.startswith("ragembed")]
-        parts += [f"{size:,} vectors:", _table(entries)]
         Path(request["vectors"]).unlink()
     heads = ["vectors, budget", "chosen", "recall: queries", "pseudo-queries", "ms", "build, s"]
     heads += ["fastest peer with at least this recall", "its ms", "its build, s", "on the front"]
@@ -84,12 +77,12 @@ def index_build(setting: Setting) -> Outcome:
         f"from other texts than the pseudo-queries that ragembed tunes with. Recall@{K} is relative to exact search. "
         "ms is the median for one query at a time in one thread, after every query ran once. Build is the seconds from "
         "opening the vectors to an index on disk, in all threads, including the tuning of ragembed and autofaiss. The "
-        "settings of the other libraries are chosen afterwards, by the recall in the table. The peer in a row has an "
+        "settings of the other libraries are chosen afterwards, by their recall. The peer in a row has an "
         "index that fits into the same memory. On the front means that no such peer that also builds its index in the "
         f"same time has as much recall in less than {_FASTER:.0%} of the time per query. "
         f"{versions(sys.executable, 'faiss-cpu')}; {versions(INDEXES.python, 'autofaiss', 'hnswlib', 'usearch')}."
     )
-    return Outcome([about, table(heads, picks), *parts])
+    return Outcome([about, table(heads, picks)])
 
 
 def _prepared(setting: Setting, sizes: Sequence[int]) -> tuple[int, list[dict[str, Any]]]:
@@ -205,7 +198,7 @@ def _entry(setting: Setting, name: str, request: dict[str, Any], size: int) -> E
             shares = in_new_process(_shares, request, rows)
             real = request["real"]
             recalls = float(shares[:real].mean()), float(shares[real:].mean())
-            entry.variants.append(Variant(variant["name"], *recalls, variant["median"], variant["p95"]))
+            entry.variants.append(Variant(variant["name"], *recalls, variant["median"]))
         file.unlink()
     return entry
 
@@ -244,20 +237,6 @@ def _pick(size: int, entry: Entry, entries: Sequence[Entry]) -> list[str]:
     front = "yes" if min(as_cheap, default=math.inf) >= _FASTER * chosen.median else "no"
     name = f"{peer.name}, {other.name}".removesuffix(", ")
     return [*cells, name, significant(other.median), significant(peer.build["seconds"]), front]
-
-
-def _table(entries: Sequence[Entry]) -> str:
-    header = ["", "build, s", "peak, MiB", "index, MiB", "setting", "recall", "ms", "95th percentile"]
-    rows = []
-    for entry in entries:
-        costs = [significant(entry.build["seconds"]), f"{entry.build['memory']:,.0f}"]
-        if not entry.variants:
-            rows.append([entry.name, *costs, "–", "no index for this budget", "–", "–", "–"])
-            continue
-        best = entry.shown()
-        size, speed = significant(entry.size / 2**20, 3), [significant(best.median), significant(best.p95)]
-        rows.append([entry.name, *costs, size, best.name or "–", f"{best.recall:.4f}", *speed])
-    return table(header, rows)
 
 
 def codes(setting: Setting) -> Outcome:

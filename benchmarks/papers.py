@@ -25,17 +25,11 @@ from ragembed.papers.training import B2sRequest, B2sSettings, train_b2s
 
 STS = ("sts12", "sts13", "sts14")
 CLUSTERING = ("agnews", "searchsnippets", "stackoverflow")
-ON_STSB = [("stankevicius2024", "figure 3"), *(("sbert-wk", name) for name in ("figure 1", "table I", "table VIII"))]
-"""Items that a paper measures on STS-B. It is not among the test data; STS13 replaces it."""
 QUICK = [
     *(("stankevicius2024", f"table {number}") for number in (2, 3)),
-    *(("sbert-wk", name) for name in ("table III", "table VII", "figure 1", "table I", "figure 3", "table VIII")),
-    *(("defsent-plus", f"table {number}") for number in (2, 3, 5, 6, 7)),
+    *(("sbert-wk", name) for name in ("table III", "table VII", "figure 3")),
+    ("defsent-plus", "table 7"),
 ]
-SIMILARITY = [
-    ("stankevicius2024", name) for name in ("table A1", "table A2", "table A3", "figure A1", "figure 1", "figure 3")
-]
-CLUSTERS = [("stankevicius2024", name) for name in ("table A9", "table A12", "table A13", "figure 2", "figure A2")]
 MEANS = [("stankevicius2024", name) for name in ("table 4", "table 5", "table 1", "figure 4", "figure 5")]
 SMALL_CORPUS = B2sSettings(min_count=2, threshold=1e-3, epochs=5, learning_rate=0.01)
 RUNS = 1
@@ -44,10 +38,10 @@ _ABOUT = (
     f"The model is {DEFAULT_MODEL}; the papers use other models. Only the column RE is the same in both: random "
     "embeddings over the vocabulary of bert-base-uncased. Each cell has the measured number and, in brackets, the "
     "paper's number and the measured one minus it. Measurements that earlier runs kept are not repeated; the minutes "
-    "at the end are those of the last run. "
+    "are those of the last run."
 )
 _B2S = (
-    "B2S are word vectors that `ragembed papers train b2s` trained on the sentences of Wikitext-2 in the test data; "
+    " B2S are word vectors that `ragembed papers train b2s` trained on the sentences of Wikitext-2 in the test data; "
     "those of the paper were trained on Wikipedia."
 )
 
@@ -57,22 +51,8 @@ def papers(setting: Setting) -> Outcome:
     return Outcome(_items(setting, QUICK[:1] if setting.trial else QUICK, (*STS, *CLUSTERING), about=_ABOUT))
 
 
-def papers_similarity(setting: Setting) -> Outcome:
-    """Measure the tables and figures of Extracting sentence embeddings about semantic textual similarity."""
-    if setting.trial:
-        return Outcome(_items(setting, SIMILARITY[1:2], STS, about=_ABOUT, columns=("RE",)))
-    return Outcome(_items(setting, SIMILARITY, STS, _word_vectors(setting), about=_ABOUT + _B2S))
-
-
-def papers_clustering(setting: Setting) -> Outcome:
-    """Measure the tables and figures of Extracting sentence embeddings about clustering."""
-    if setting.trial:
-        return Outcome(_items(setting, CLUSTERS[:1], CLUSTERING, about=_ABOUT, columns=("RE",)))
-    return Outcome(_items(setting, CLUSTERS, CLUSTERING, _word_vectors(setting), about=_ABOUT + _B2S))
-
-
 def papers_means(setting: Setting) -> Outcome:
-    """Measure the tables and figures of Extracting sentence embeddings with means over the collections."""
+    """Measure the tables and figures of *Extracting sentence embeddings* with means over the collections."""
     if setting.trial:
         return Outcome(_items(setting, MEANS[1:2], STS[:1], about=_ABOUT, columns=("RE",)))
     return Outcome(_items(setting, MEANS, (*STS, *CLUSTERING), _word_vectors(setting), about=_ABOUT + _B2S))
@@ -105,14 +85,13 @@ def _items(
     with kept_states():
         for paper, name in names:
             say(f"{paper}, {name}")
-            chosen = ("sts13",) if (paper, name) in ON_STSB else tuple(collections)
             inputs = Inputs(
                 setting.data,
                 setting.cache / "reproduced" / paper,
                 DEFAULT_MODEL,
                 word_vectors,
                 runs=RUNS,
-                collections=chosen,
+                collections=tuple(collections),
                 columns=columns,
                 measure=setting.measure,
             )

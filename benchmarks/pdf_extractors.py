@@ -117,10 +117,10 @@ def main() -> None:
             encoding="utf-8",
         )
         texts[name], seconds[name] = json.loads(done.stdout)
-    body = compare(folder, files, names, texts, seconds, python)
-    print(body)
+    paragraphs = compare(folder, files, names, texts, seconds, python)
+    print(*paragraphs, sep="\n\n")
     if not given.trial:
-        write_section("pdf_extractors", body)
+        write_section("Text of PDF files", paragraphs)
 
 
 def samples(folder: Path, python: Path, trial: bool) -> list[str]:
@@ -229,8 +229,8 @@ def compare(
     texts: Mapping[str, Mapping[str, str]],
     seconds: Mapping[str, float],
     python: Path,
-) -> str:
-    """Return the section of results.md."""
+) -> list[str]:
+    """Return the paragraphs of the section of results.md."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     kinds = {
         f"{line.split()[0]}-{Path(line.split()[1]).name}": (kind, line.split())
@@ -274,11 +274,9 @@ def compare(
     long = f"{LONG} letters or more"
     order = ["pairs", *SAMPLES, "pairs in the source"]
     header = ["", long, "glued", "broken", *order, "ms per page", "speed, pypdf = 1"]
-    files_and_versions = (
+    about = (
         f"{len(files)} files of Debian packages, the first {PAGES} pages of each, {pages} pages. "
-        f"{versions(python, *PACKAGES)}, {poppler()}."
-    )
-    meaning = (
+        f"{versions(python, *PACKAGES)}, {poppler()}. "
         f"Words are runs of letters; hyphenated words are joined. A word is known if {AGREED} of the peers find it in "
         "the file, or if the text or HTML version of the manual has it. *Glued* words are unknown and consist of known "
         "words; words with ligatures that only one extractor finds count too. *Broken* ones are two words, one of them "
@@ -286,10 +284,9 @@ def compare(
         f"{AGREED} peers agree, in all files and for each kind: it falls with wrong words, with wrong reading order, "
         "and if running headers are left out. *Pairs in the source* is the share of the extracted pairs that the text "
         "or HTML version of a manual has too. Milliseconds are processor time, with the start of processes; ragembed "
-        "starts one for each file."
+        f"starts one for each file. {date.today().isoformat()}; {machine()}."
     )
-    when = f"{date.today().isoformat()}; {machine()}."
-    return "\n\n".join(["## Text of PDF files", files_and_versions, table(header, rows), meaning, when])
+    return [about, table(header, rows)]
 
 
 def is_glued(word: str, known: set[object]) -> bool:

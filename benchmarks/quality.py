@@ -30,27 +30,8 @@ _SEARCHES: Mapping[str, SearchSettings] = {
     "dense": SearchSettings("dense"),
     "hybrid without feedback": SearchSettings(fusion=Fusion(feedback=0.0)),
     _DEFAULT: SearchSettings(),
-    **{f"hybrid, alpha {alpha:g}": SearchSettings(fusion=Fusion(alpha=alpha)) for alpha in (0.4, 0.5, 0.7, 0.8)},
-    **{f"hybrid, feedback {weight:g}": SearchSettings(fusion=Fusion(feedback=weight)) for weight in (0.5, 1.0)},
-    "hybrid, minmax": SearchSettings(fusion=Fusion("minmax")),
-    "hybrid, rrf": SearchSettings(fusion=Fusion("rrf")),
 }
 """The searches of a store with the default preset."""
-_CHANGES: Mapping[str, Mapping[str, object]] = {
-    "uniform weights": {"weighting": "uniform"},
-    "idf:0.5": {"weighting": "idf:0.5"},
-    "center, two sides": {"postprocess": ("center", "normalize")},
-    "idf:0.5, center, two sides": {"weighting": "idf:0.5", "postprocess": ("center", "normalize")},
-    "quantile-n, two sides": {"postprocess": ("quantile-n", "normalize")},
-}
-"""Changes of the default preset, each with dense and with hybrid search."""
-_ALONE: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "RE alone": ("re", {}),
-    "Avg. alone": ("avg", {}),
-    "T4, one side": ("t4", {"query_fit": "shared"}),
-    "T4, two sides": ("t4", {"query_fit": "separate"}),
-}
-"""Other presets, with dense search."""
 _STEPS = ("none", "normalize", "center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt:2")
 _ARITHMETIC = ("float32", "bfloat16", "int8")
 """The values of the setting ``dtype`` that encode all documents alike."""
@@ -72,14 +53,13 @@ def quality(setting: Setting) -> Outcome:
         rows.append([way, *cells, f"{statistics.fmean(means):.1f}"])
     header = ["", *(f"{name}: {what}" for name in measured for what in ("nDCG@10", "minus the default"))]
     queries = ", ".join(f"{name} {len(scores[_DEFAULT].queries)}" for name, scores in measured.items())
-    notes = (
+    about = (
         f"Judged queries: {queries}. Each document, with title and text, is one chunk. All embedders except the peer's "
         "are fitted on the documents. Values are in per cent; brackets show the 95 % interval of a bootstrap over the "
         f"queries, paired for differences. The default is {Fusion()} and the model MiniLM with "
-        f"{Embedder().config.weighting} and {', '.join(Embedder().config.postprocess)}. The other presets use the same "
-        f"model. ragembed {version('ragembed')}."
+        f"{Embedder().config.weighting} and {', '.join(Embedder().config.postprocess)}. ragembed {version('ragembed')}."
     )
-    return Outcome([table([*header, "mean nDCG@10"], rows), notes])
+    return Outcome([about, table([*header, "mean nDCG@10"], rows)])
 
 
 def _interval(values: np.ndarray, others: np.ndarray, sign: str, digits: int = 1) -> str:
@@ -92,14 +72,8 @@ def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, Retr
     """Return the scores of a collection, by kind of search."""
     say(f"{collection.name}: {len(collection.documents):,} documents")
     found = dict(zip(_SEARCHES, rank(collection, Embedder(), list(_SEARCHES.values()), 10), strict=True))
-    for name, changes in _CHANGES.items():
-        say(f"{collection.name}: {name}")
-        embedder = Embedder.from_preset("minilm", **changes)
-        dense, hybrid = rank(collection, embedder, [SearchSettings("dense"), SearchSettings()], 10)
-        found |= {f"{name}: dense": dense, f"{name}: hybrid": hybrid}
-    for name, (preset, changes) in _ALONE.items():
-        say(f"{collection.name}: {name}")
-        [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [SearchSettings("dense")], 10)
+    uniform = Embedder.from_preset("minilm", weighting="uniform")
+    [found["dense, uniform weights"]] = rank(collection, uniform, [SearchSettings("dense")], 10)
     names = {way: {query: [key for key, _ in best] for query, best in each.items()} for way, each in found.items()}
     names[_PEER] = _peer(collection, setting)
     return {way: score_rankings(each, collection.relevance) for way, each in names.items()}
@@ -166,12 +140,12 @@ def presets(setting: Setting) -> Outcome:
     parts = []
     for kind, (pattern, read, what) in kinds.items():
         paths = sorted((setting.data / kind).glob(pattern))[: 1 if setting.trial else None]
-        query_fit = ("shared",) if kind == "clustering" else ("shared", "separate")
+        query_fit = ("shared", "separate") if kind == "retrieval" else ("shared",)
         keys = [(steps, side) for steps in _STEPS for side in query_fit]
         tasks = [read(path) for path in paths]
         values = {name: [_values(task, name, keys) for task in tasks] for name in names}
         rows = [
-            [f"{steps}, {side} side{'s' * (side == 'two')}"]
+            [f"{steps}, {side} fit" if len(query_fit) > 1 else steps]
             + [f"{statistics.fmean(each[i] for each in values[name]):.1f}" for name in names]
             for i, (steps, side) in enumerate(keys)
         ]

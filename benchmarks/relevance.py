@@ -30,6 +30,8 @@ from ragembed.types import Doubles
 
 _DOCUMENTS, _CHARACTERS = 500, 600
 _OWN, _FOREIGN = 100, 20
+_HARDEST = 5
+"""Number of collections in the table of the lowest AUC."""
 _BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -64,7 +66,8 @@ def relevance(setting: Setting) -> Outcome:
     """Compare the relevance of a collection's own queries with that of queries of all other collections."""
     collections = {each.name: each for each, _ in judged_collections(setting)}
     queries = {name: _drawn(each) for name, each in collections.items()}
-    rows, pairs, languages, ratios = [], [], [], []
+    rows: list[tuple[float, list[str]]] = []
+    pairs, languages, ratios = [], [], []
     for name, collection in collections.items():
         path = _store(collection, list(queries[name]), setting)
         with Store.open(path) as store:
@@ -77,32 +80,31 @@ def relevance(setting: Setting) -> Outcome:
             aucs = [_auc(mine, theirs) for mine, theirs in zip(own, together, strict=True)]
             hardest = f"{_auc(own.relevance, foreign[worst].relevance):.2f} ({worst})"
             shares = [(own.relevance >= WEAK).mean(), (together.relevance < WEAK).mean()]
-            rows.append(
-                [name, texts["language"] or "–", *(f"{each:.3f}" for each in aucs), hardest]
-                + [f"{share:.0%}" for share in shares]
-            )
+            cells = [name, texts["language"] or "–", *(f"{each:.3f}" for each in aucs), hardest]
+            rows.append((aucs[0], [*cells, *(f"{share:.0%}" for share in shares)]))
             pairs.append((own.relevance, together.relevance))
             if any(store.embedder.unread_share(query) > 0.5 for query in queries[name].values()):
                 languages.append(_language(store, collection, queries[name], texts))
             ratios.append(_ratio(store, list(queries[name].values()), setting))
-    notes = (
+    about = (
         f"Up to {_OWN} own queries of each collection against up to {_FOREIGN} queries of each other collection. Each "
         f"collection has up to {_DOCUMENTS} documents, cut to {_CHARACTERS} characters; MiniLM, default settings. AUC: "
         "the probability that a query that the collection answers has a higher value than one of another collection; "
-        "the value is the highest among ten hits. `hardest` has the lowest AUC of relevance among the others. "
-        f"Time of a query with relevance divided by that without: median {statistics.median(ratios):.3f} over the "
-        f"collections ({min(ratios):.3f} to {max(ratios):.3f}). Seed {setting.seed}. ragembed {version('ragembed')}."
+        "the value is the highest among ten hits. `hardest` has the lowest AUC of relevance among the others. The "
+        f"table has the {_HARDEST} collections with the lowest AUC of relevance. Time of a query with relevance "
+        f"divided by that without: median {statistics.median(ratios):.3f} over the collections ({min(ratios):.3f} to "
+        f"{max(ratios):.3f}). Seed {setting.seed}. ragembed {version('ragembed')}."
     )
     head = ["", "language", "AUC relevance", "AUC score", "AUC cosine", "hardest", f"own ≥ {WEAK}", f"others < {WEAK}"]
     head_of_languages = ["nDCG@10", "recognised as", "words", "hybrid, fixed weight", "hybrid"]
     return Outcome(
         [
-            table(head, rows),
-            table(["relevance", "mean", "answerable", "share of queries"], _reliability(pairs)),
+            about,
+            table(head, [cells for _, cells in sorted(rows)[:_HARDEST]]),
             _RELIABILITY,
-            table(head_of_languages, languages),
+            table(["relevance", "mean", "answerable", "share of queries"], _reliability(pairs)),
             _LANGUAGES,
-            notes,
+            table(head_of_languages, languages),
         ]
     )
 

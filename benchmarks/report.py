@@ -1,32 +1,27 @@
-"""Markdown tables, and the page of results, in which each benchmark writes its own section."""
+"""Markdown tables, and the pages of results, in which each benchmark writes its own section."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results.md"
+FOLDER = Path(__file__).resolve().parent
+RESULTS = "results.md"
 
 
-def write_section(name: str, body: str) -> None:
-    """Write ``body`` between the markers of the section ``name``, or append a new section to results.md."""
-    begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
-    page = RESULTS.read_text(encoding="utf-8")
-    section = f"{begin}\n{body.strip()}\n{end}"
-    counts = page.count(begin), page.count(end)
-    if counts == (0, 0):
-        page = f"{page.rstrip()}\n\n{section}\n"
-    elif counts == (1, 1) and page.index(begin) < page.index(end):
-        page = page.partition(begin)[0] + section + page.partition(end)[2]
-    else:
-        raise ValueError(
-            f"{RESULTS} has {counts[0]} × {begin} and {counts[1]} × {end}: expected each marker once and in this order"
-        )
-    RESULTS.write_text(page, encoding="utf-8")
+def write_section(title: str, paragraphs: Sequence[str], page: str = RESULTS) -> None:
+    """Write the section with this title of a page: in place of the one that is there, or else at the end."""
+    path = FOLDER / page
+    head, *parts = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = {name: body.strip() for name, _, body in (part.partition("\n") for part in parts)}
+    sections[title] = "\n\n".join(paragraphs)
+    shown = [head.strip(), *(f"## {name}\n\n{body}" for name, body in sections.items())]
+    path.write_text("\n\n".join(shown) + "\n", encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

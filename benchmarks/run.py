@@ -1,4 +1,4 @@
-"""Run benchmarks by name. Each writes its own section of results.md; README.md describes them."""
+"""Run benchmarks by name. Each writes its own section of results.md or papers.md; README.md describes them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from processes import in_new_process, say
-from report import machine, processor, write_section
+from report import RESULTS, machine, processor, write_section
 
 if TYPE_CHECKING:
     from speed import Outcome
 
 RATIOS = Path(__file__).resolve().parent / "speed_ratios.json"
+PAPERS = "papers.md"
 CHECKED = ("cold", "warm", "index")
 TOLERANCE = 0.25
 """How much worse a ratio may be than the recorded one."""
@@ -30,11 +31,12 @@ TOLERANCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The title of a benchmark, its minutes on two idle cores, and the place of its function."""
+    """The title of a benchmark, its minutes on two idle cores, the place of its function, and the page of results."""
 
     title: str
     minutes: float
     place: str
+    page: str = RESULTS
 
 
 BENCHMARKS = {
@@ -49,14 +51,14 @@ BENCHMARKS = {
     "warm": Benchmark("Warm queries", 4, "speed.warm"),
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
-    "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "quality": Benchmark("Retrieval quality", 8, "quality.quality"),
     "precision": Benchmark("Precision of the arithmetic", 8, "quality.precision"),
     "collections": Benchmark("Twenty collections", 90, "defaults.collections"),
     "doc_questions": Benchmark("Questions on documentation", 8, "doc_questions.doc_questions"),
     "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
     "relevance": Benchmark("Relevance and languages", 15, "relevance.relevance"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
-    "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
+    "presets": Benchmark("Presets and post-processors", 30, "quality.presets", PAPERS),
     "context": Benchmark("Context within a budget", 15, "context.context"),
     "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),
     "index_build": Benchmark("Index building", 20, "index_build.index_build"),
@@ -66,18 +68,14 @@ BENCHMARKS = {
     "agent": Benchmark("Tokens until the answer", 5, "agent.agent"),
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
     "reports": Benchmark("Reports", 6, "store_reports.reports"),
-    "refit": Benchmark("Refit", 4, "refit.refit"),
-    "drift": Benchmark("Drift", 10, "refit.drift"),
+    "drift": Benchmark("Drift", 10, "drift.drift"),
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
-    "training": Benchmark("DefSent+", 15, "training.training"),
+    "training": Benchmark("DefSent+", 15, "training.training", PAPERS),
     "word_vectors": Benchmark("Word vectors of a small corpus", 12, "word_vectors.word_vectors"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
-    "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 20, "scale.scale"),
-    "papers": Benchmark("Papers: quick tables", 10, "papers.papers"),
-    "papers_similarity": Benchmark("Papers: similarity", 20, "papers.papers_similarity"),
-    "papers_clustering": Benchmark("Papers: clustering", 45, "papers.papers_clustering"),
-    "papers_means": Benchmark("Papers: means over the collections", 20, "papers.papers_means"),
+    "papers": Benchmark("Quick tables", 10, "papers.papers", PAPERS),
+    "papers_means": Benchmark("Means over the collections", 60, "papers.papers_means", PAPERS),
 }
 
 
@@ -92,12 +90,13 @@ def main() -> None:
         outcome = _measure(name, arguments)
         minutes = (time.perf_counter() - started) / 60
         when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
-        body = _body(name, [*outcome.paragraphs, when], outcome.variant)
-        print(body, flush=True)
+        about, *shown = outcome.paragraphs
+        title, paragraphs = benchmark.title + outcome.variant, [f"{about} {when}", *shown]
+        print(f"## {title}", *paragraphs, sep="\n\n", flush=True)
         if arguments.check:
             worse += _worse(outcome, kept)
         elif not arguments.trial:
-            write_section(name + outcome.variant, body)
+            write_section(title, paragraphs, benchmark.page)
             day = {"date": date.today().isoformat(), "processor": processor()}
             kept |= {path: {"ratio": round(ratio, 4), **day} for path, (ratio, _) in outcome.ratios.items()}
             RATIOS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
@@ -107,13 +106,9 @@ def main() -> None:
         sys.exit(1)
 
 
-def _body(name: str, paragraphs: Sequence[str], variant: str = "") -> str:
-    return "\n\n".join([f"## {BENCHMARKS[name].title}{variant}", *paragraphs])
-
-
-def _publish(name: str, paragraphs: Sequence[str]) -> None:
+def _publish(benchmark: Benchmark, paragraphs: Sequence[str]) -> None:
     """Write the section of a benchmark that has not ended yet."""
-    write_section(name, _body(name, paragraphs))
+    write_section(benchmark.title, paragraphs, benchmark.page)
 
 
 def _discard(paragraphs: Sequence[str]) -> None:
@@ -147,7 +142,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "trial": arguments.trial,
             "check": arguments.check,
             "measure": not arguments.measured_only,
-            "publish": _discard if arguments.trial or arguments.check else partial(_publish, name),
+            "publish": _discard if arguments.trial or arguments.check else partial(_publish, BENCHMARKS[name]),
         }
         outcome: Outcome = in_new_process(_call, BENCHMARKS[name].place, options)
         return outcome

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import shutil
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +114,6 @@ def _rate(found: Turns) -> float:
     return float(found.ready["operations"]) / statistics.median(found.seconds)
 
 
-def _bytes_per_second(setting: Setting) -> float:
-    return float(setting.runner.run_task(sys.executable, OWN, "copy", {})["bytes_per_second"])
-
-
 # Encoding
 
 
@@ -152,19 +146,17 @@ def encode(setting: Setting) -> Outcome:
             ratios[f"encode {name}{_variant()}: tokens/s beside sentence-transformers{suffix}"] = ratio, True
         share = per_cent(floor / statistics.median(found["auto"].seconds))
         sentences.append(
-            f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`."
+            f"{name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
+            f"{fast_dtype(('cpu',))}, {share} of ragembed's time with `auto`"
         )
     about = (
         "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "
-        "window of the model. sentence-transformers runs with its defaults and the same model files."
-    )
-    floor_is = (
-        "Floor: the operations of the model for these tokens without padding, at the rate of products of large square "
-        "matrices in PyTorch."
+        "window of the model. sentence-transformers runs with its defaults and the same model files. Floor: the "
+        "operations of the model for these tokens without padding, at the rate of products of large square matrices in "
+        f"PyTorch. {'; '.join(sentences)}."
     )
     header = ["", "dtype", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
+    return Outcome([about, table(header, rows)], ratios, _variant())
 
 
 def methods(setting: Setting) -> Outcome:
@@ -274,8 +266,8 @@ def index(setting: Setting) -> Outcome:
             rows.append(cells)
         floor = _operations(model, _windows(model, texts)) / rate / statistics.median(cost.wall for cost in own)
         sentences.append(
-            f"- {name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
-            "ragembed's time."
+            f"{name}: {len(texts):,} files, {sum(map(len, texts)):,} characters; the floor is {per_cent(floor)} of "
+            "ragembed's time"
         )
     about = (
         "`ragembed index` with all defaults indexes a folder of text files. Its peers are programs that use LangChain "
@@ -284,14 +276,12 @@ def index(setting: Setting) -> Outcome:
         "to exit, with the same weights. Python's documentation is drawn at random up to 1.2 million characters; the "
         "peers split it into parts of at most 1,000 characters. They read only the first 256 tokens of other "
         f"documents. {versions(LANGCHAIN.python, 'langchain-community', 'sentence-transformers')}, "
-        f"{versions(ONNX.python, 'fastembed', 'chromadb', 'onnxruntime')}, {versions(SPEED.python, 'txtai')}."
-    )
-    floor_is = (
+        f"{versions(ONNX.python, 'fastembed', 'chromadb', 'onnxruntime')}, {versions(SPEED.python, 'txtai')}. "
         "Floor: the operations of the model for all tokens of the files, at the rate of products of large square "
-        "matrices in PyTorch."
+        f"matrices in PyTorch. {'; '.join(sentences)}."
     )
     header = ["", "s", "peak memory, MiB", "ragembed is faster by", "ragembed's memory ÷ peer's"]
-    return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios, _variant())
+    return Outcome([about, table(header, rows)], ratios, _variant())
 
 
 def _few(setting: Setting, files: Path) -> Path:
@@ -468,8 +458,6 @@ def warm(setting: Setting) -> Outcome:
         [label, significant(per_second[name], 3), times(per_second[name] / per_second["one"]), significant(busy[name])]
         for name, label in (("one", "one after the other"), ("threads", "16 threads"), ("batch", "`search_many`"))
     ]
-    stages = [report["stages"] for report in found["ragembed"].reports]
-    spent = [[stage, significant(float(np.median([turn[stage] for turn in stages])), 2)] for stage in stages[0]]
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
@@ -484,12 +472,7 @@ def warm(setting: Setting) -> Outcome:
         f"time is that of all {processors()} processors:"
     )
     columns = ["", "queries per second", "relative to one after the other", "processor ms per query"]
-    where = (
-        "Mean milliseconds of each stage of a hybrid query. Another thread encodes the query during BM25. Each "
-        "processor scans a part of the index:"
-    )
-    shown_stages = table(["", "ms"], spent)
-    return Outcome([about, table(header, rows), many, table(columns, rates), where, shown_stages], ratios)
+    return Outcome([about, table(header, rows), many, table(columns, rates)], ratios)
 
 
 def _percentiles(turns: Turns, way: str) -> tuple[float, float]:
@@ -520,7 +503,6 @@ def lexical(setting: Setting) -> Outcome:
     measured = {side: _percentiles(found[side], "taken") for side in found}
     rows = [[side, *(significant(value, 3) for value in measured[side])] for side in measured]
     medians, tails = (measured["bm25s"][i] / measured["ragembed"][i] for i in range(2))
-    least = 8000 * _postings(folder / "texts.txt", list(chain(*queries[1:]))) / _bytes_per_second(setting)
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to {count:,} chunks of up to "
         "60 words, generated from pieces of the test data, in warm processes: "
@@ -528,25 +510,8 @@ def lexical(setting: Setting) -> Outcome:
         f"stop words and PyStemmer, and its index in memory; k is 10. ragembed is {times(medians)} as fast by the "
         f"median, {times(tails)} by p95. Peak memory: {_peaks(found)}."
     )
-    floor = (
-        f"Floor: 8 bytes for each pair of a query word and a chunk that contains it, {significant(least)} ms for the "
-        "median query at the speed of a copy; words in more than a fifth of the chunks do not count."
-    )
     ratios = {"lexical query: p95 beside bm25s": (tails, True), "lexical query: median beside bm25s": (medians, True)}
-    return Outcome([about, table(["", "median, ms", "p95, ms"], rows), floor], ratios)
-
-
-def _postings(texts: Path, queries: Sequence[str]) -> float:
-    """Return the median number of (query word, chunk that contains it) pairs of a query, without frequent words."""
-    words_of_queries = [{word for word in query.lower().split() if len(word) > 1} for query in queries]
-    wanted = set().union(*words_of_queries)
-    found, chunks = Counter[str](), 0
-    with texts.open(encoding="utf-8") as lines:
-        for line in lines:
-            found.update(wanted.intersection(line.lower().split()))
-            chunks += 1
-    frequent = {word for word, count in found.items() if count > chunks / 5}
-    return statistics.median(sum(found[word] for word in words - frequent) for words in words_of_queries)
+    return Outcome([about, table(["", "median, ms", "p95, ms"], rows)], ratios)
 
 
 # Growth
@@ -583,22 +548,16 @@ def growth(setting: Setting) -> Outcome:
         ]
         for one in grown
     ]
-    slopes = [
-        [f"{one.chunks:,} to {other.chunks:,}", *(f"{_slope(one, other, path):.2f}" for path in paths)]
-        for one, other in pairwise(grown)
-    ]
     about = (
         "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384`), which need no model, "
         "indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per row. It "
         "runs again without changes, and with one changed file. Then a new process runs "
         f"{len(queries[1])} human queries, after a few others. Memory is the unshared memory of the process "
-        "(`RssAnon`), sampled. " + "; ".join(f"{one.chunks:,} chunks: {one.index}" for one in grown) + "."
+        "(`RssAnon`), sampled. "
+        + "; ".join(f"{one.chunks:,} chunks: {one.index}" for one in grown)
+        + ". ![time by chunks](figures/speed_growth.png)"
     )
-    slope = (
-        "The second table shows the slope of log(time) over log(chunks) from each size to the next: 1 is linear, less "
-        "is better. ![time by chunks](figures/speed_growth.png)"
-    )
-    return Outcome([about, table(header, rows), slope, table(["chunks", *paths], slopes)])
+    return Outcome([about, table(header, rows)])
 
 
 def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[str]]) -> _Grown:
@@ -616,10 +575,6 @@ def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[s
     shutil.rmtree(store)
     shutil.rmtree(files)
     return _Grown(size, seconds, (runs[0].driver, runs[2].driver, report["unshared"]), ", ".join(report["kinds"]))
-
-
-def _slope(one: _Grown, other: _Grown, path: str) -> float:
-    return math.log(other.seconds[path] / one.seconds[path]) / math.log(other.chunks / one.chunks)
 
 
 def _draw(grown: Sequence[_Grown]) -> None:

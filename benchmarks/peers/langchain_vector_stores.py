@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import statistics
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,11 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from worker import Report, Request, main
 
-K, FILTERED, THREADS = 10, 40, 8
+K, FILTERED = 10, 40
 LATER = 100
 """The last documents, which are added one by one."""
 FILTERS: Mapping[str, Callable[[int], dict[str, int]]] = {
     "1 in 1,000": lambda number: {"group": number % 1000},
-    "1 in 100": lambda number: {"year": number % 100},
     "half": lambda number: {"half": number % 2},
 }
 """Filters by name; each query has its own value."""
@@ -146,25 +142,6 @@ def filtered(request: Request) -> Report:
     return report
 
 
-def threads(request: Request) -> Report:
-    """Search in several threads. A result is wrong if a single thread gets another one."""
-    corpus = Corpus(request["corpus"])
-    store, rng, free = _load(request, corpus), np.random.default_rng(0), threading.Semaphore(2 * THREADS)
-    alone = [_numbers(_asked(store, number)[1]) for number in range(len(corpus.queries))]
-    asked, started = [], time.perf_counter()
-    with ThreadPoolExecutor(THREADS) as executor:
-        while time.perf_counter() - started < request["seconds"]:
-            free.acquire()
-            number = int(rng.integers(len(alone)))
-            asked.append((number, executor.submit(_asked, store, number)))
-            asked[-1][1].add_done_callback(lambda _: free.release())
-    seconds = time.perf_counter() - started
-    errors = Counter(type(error).__name__ for _, done in asked if (error := done.exception()) is not None)
-    answers = [(number, _numbers(done.result()[1])) for number, done in asked if done.exception() is None]
-    wrong = sum(found != alone[number] for number, found in answers)
-    return {"per_second": len(answers) / seconds, "wrong": wrong, "errors": dict(errors)}
-
-
 def change(request: Request) -> Report:
     """Add documents one by one and delete others, each until it is on disk. The first one is not measured."""
     corpus = Corpus(request["corpus"])
@@ -198,10 +175,6 @@ def _asked(store: Any, number: int, **options: Any) -> tuple[float, list[Any]]:
     return 1000 * (time.perf_counter() - started), found
 
 
-def _numbers(found: list[Any]) -> list[int]:
-    return [document.metadata["number"] for document in found]
-
-
 if __name__ == "__main__":
-    tasks = {"make": make, "open": first, "search": search, "filtered": filtered, "threads": threads, "change": change}
+    tasks = {"make": make, "open": first, "search": search, "filtered": filtered, "change": change}
     main(tasks, {})

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,11 @@ from worker import Report, Request, Turn, alternate, main, milliseconds, unshare
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store, VectorEncoder
-from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.search import feedback, pipeline
-from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, LexicalMatches
-from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.postprocess import Chain, unit_rows
 
 _BATCH = 8192
-_METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "T4": ("t4", {}),
-    "BERT + Avg., first + last layer, idf": ("bert+avg", {}),
-    "SBERT-WK": ("sbert-wk", {}),
-    "Avg., idf": ("avg", {}),
-    "RE, idf": ("re", {}),
-}
+_METHODS = {"T4": "t4", "BERT + Avg., first + last layer, idf": "bert+avg", "SBERT-WK": "sbert-wk"}
+"""The presets that are compared with the plain mean."""
 
 
 class GivenVectors(VectorEncoder):
@@ -126,24 +116,13 @@ def encode(request: Request) -> tuple[Turn, Report]:
     return turn, {"lowest_cosine": float(np.einsum("ij,ij->i", found, expected).min())}
 
 
-def copy(_request: Request) -> Report:
-    """Return how many bytes a copy in NumPy reads and writes per second."""
-    source = np.ones(2**28, dtype=np.uint8)
-    target, taken = np.empty_like(source), []
-    for _ in range(7):
-        started = time.perf_counter()
-        np.copyto(target, source)
-        taken.append(time.perf_counter() - started)
-    return {"bytes_per_second": 2 * len(source) / min(taken)}
-
-
 def methods(request: Request) -> Report:
     """Return the seconds of each method, beside the plain mean of the last layer."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
     plain = Embedder.from_preset("minilm", weighting="uniform", postprocess=()).fit(texts)
     report = {}
-    for name, (preset, changes) in _METHODS.items():
-        own = Embedder.from_preset(preset, postprocess=(), **changes).fit(texts)
+    for name, preset in _METHODS.items():
+        own = Embedder.from_preset(preset, postprocess=()).fit(texts)
         calls = {"plain": lambda: plain.raw_documents(texts), "this": lambda e=own: e.raw_documents(texts)}
         report[name] = dict(alternate(calls, request["turns"]))
     return report
@@ -207,61 +186,9 @@ def warm(request: Request) -> tuple[Turn, Report]:
 
     def turn(number: int) -> Report:
         taken = {way: milliseconds(turns[number], ask) for way, ask in ways.items()}
-        stages = _stages(turns[number], embedder.encode_queries, ways["hybrid, vector given"])
-        return {**taken, "stages": stages, "throughput": _throughput(store, turns[number])}
+        return {**taken, "throughput": _throughput(store, turns[number])}
 
     return turn, {"kinds": kinds}
-
-
-_STAGES: Mapping[str, Sequence[tuple[Any, str]]] = {
-    "BM25": [(LexicalMatches, "of"), (Snapshot, "highest_score")],
-    "scan of the index, twice": [(SegmentIndex, "search"), (DividedIndex, "search")],
-    "exact vectors of what the scans found": [(RefinedIndex, "search")],
-    "chunks of the nearest vectors": [(pipeline, "nearest_chunks")],
-    "vectors of the best matches of BM25": [(ChunkVectors, "of")],
-    "hubness": [(ChunkVectors, "correction")],
-    "fusion, three times": [(Candidates, "fused")],
-    "words of the best hundred": [(Snapshot, "words"), (feedback, "likeness")],
-    "text and metadata of the hits": [(Snapshot, "chunks_by_key")],
-}
-"""The functions of each stage of a hybrid query, after its vector is known."""
-
-
-def _stages(
-    queries: Sequence[str], encode: Callable[[list[str]], object], ask: Callable[[str], object]
-) -> dict[str, float]:
-    """Return the mean milliseconds of each stage of a hybrid query, without those of stages inside it."""
-    spent = dict.fromkeys(_STAGES, 0.0)
-    inside = [0.0]
-
-    def timed(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **named: Any) -> Any:
-            inside.append(0.0)
-            started = time.perf_counter()
-            try:
-                return function(*args, **named)
-            finally:
-                taken = time.perf_counter() - started
-                spent[stage] += taken - inside.pop()
-                inside[-1] += taken
-
-        return call
-
-    with ExitStack() as stack:
-        for stage, functions in _STAGES.items():
-            for owner, name in functions:
-                kept = vars(owner)[name]
-                is_class_method = isinstance(kept, classmethod)
-                function = timed(stage, kept.__func__ if is_class_method else kept)
-                stack.callback(setattr, owner, name, kept)
-                setattr(owner, name, classmethod(function) if is_class_method else function)
-        total = sum(milliseconds(list(queries), ask))
-    found = {
-        "encoding": sum(milliseconds(list(queries), lambda query: (encode([query]),))),
-        **{stage: 1000 * seconds for stage, seconds in spent.items()},
-        "everything else": total - 1000 * sum(spent.values()),
-    }
-    return {stage: taken / len(queries) for stage, taken in found.items()}
 
 
 def _throughput(store: Store, queries: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -329,7 +256,6 @@ def search_modes(request: Request) -> Report:
 if __name__ == "__main__":
     main(
         {
-            "copy": copy,
             "methods": methods,
             "warm_store": warm_store,
             "lexical_store": lexical_store,

@@ -37,7 +37,7 @@ def test_random_embeddings_have_the_published_correlation(year, row, collections
 @pytest.mark.usefixtures("needs_minilm")
 @pytest.mark.parametrize("name", ACCURACY)
 def test_random_embeddings_have_the_published_accuracy(name, collections, cli):
-    """One run each; the benchmark papers_clustering covers stackoverflow, which takes minutes."""
+    """One run each, and without stackoverflow, which takes minutes."""
     file = collections / "clustering" / f"{name}.tsv"
     options = ["--preset", "re", "--weighting", "uniform", "--postprocess", "none", "--runs", 1]
     found = json.loads(cli("papers", "eval", "clustering", file, *options, "--json").stdout)

@@ -35,7 +35,7 @@ def store(tmp_path_factory) -> Path:
     return cli.store
 
 
-def repeat(work: Callable[[int], None], count: int, record: Callable[[str, object], None]) -> None:
+def repeat(work: Callable[[int], None], count: int) -> None:
     """Do ``work`` often; what it needs may not grow after the first tenth."""
     for i in range(count // 10):
         work(i)
@@ -43,22 +43,19 @@ def repeat(work: Callable[[int], None], count: int, record: Callable[[str, objec
     for i in range(count):
         work(i)
     files_after, memory_after = usage()
-    record("times", count)
-    record("open files", f"{files_after - files:+d}")
-    record("memory, MB", f"{(memory_after - memory) / 1e6:+.1f}")
     assert files_after <= files
     assert memory_after - memory < LARGEST_GROWTH
 
 
-def test_opening_and_closing(store, record_property):
+def test_opening_and_closing(store):
     def open_and_read(_: int) -> None:
         with Store.open(store) as opened:
             assert opened.generation
 
-    repeat(open_and_read, scaled(5000), record_property)
+    repeat(open_and_read, scaled(5000))
 
 
-def test_searching(store, record_property):
+def test_searching(store):
     asked = queries(1, 500)
     with Store.open(store) as opened:
         expected = {
@@ -70,10 +67,10 @@ def test_searching(store, record_property):
             found = [hit.id for hit in opened.search(text, 5, mode)]
             assert found == expected.get((text, mode), found)
 
-        repeat(search, scaled(20_000), record_property)
+        repeat(search, scaled(20_000))
 
 
-def test_forking_after_opening(store, record_property):
+def test_forking_after_opening(store):
     asked = queries(3, FORKS)
     with Store.open(store) as opened, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking a process with threads
@@ -85,12 +82,10 @@ def test_forking_after_opening(store, record_property):
                 os._exit(0 if [hit.id for hit in opened.search(text, 5)] == ids else 1)
             assert os.waitpid(child, 0)[1] == 0, text
             assert [hit.id for hit in opened.search(text, 5)] == ids
-        record_property("times", FORKS)
-        record_property("open files", f"{usage()[0] - files:+d}")
         assert usage()[0] <= files
 
 
-def test_searching_in_threads_while_refitting(tmp_path, record_property):
+def test_searching_in_threads_while_refitting(tmp_path):
     cli = Cli(tmp_path)
     write_corpus(tmp_path, make_corpus(0, 10, 50))
     cli.must(*INDEX)
@@ -119,4 +114,3 @@ def test_searching_in_threads_while_refitting(tmp_path, record_property):
                 thread.join()
     assert problems == []
     assert min(counts) > 1
-    record_property("times", sum(counts))

@@ -1,19 +1,17 @@
-"""Measure refits of a large store, and the drift that ``ragembed status --drift`` reports after additions."""
+"""Measure the drift that ``ragembed status --drift`` reports after additions."""
 
 from __future__ import annotations
 
 import csv
 import random
 import statistics
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from data import Setting
 from processes import say
-from report import significant, table
+from report import table
 from speed import Outcome
 
 from ragembed import Embedder
@@ -36,42 +34,11 @@ _CHANGES = {
 """Shares of the store's size: texts that stay, added texts of the same kind, and added texts of another kind."""
 
 
-def refit(setting: Setting) -> Outcome:
-    """Refit a store of synthetic texts with random embeddings, and compare with encoding the texts again."""
-    count, rng = setting.choose(100_000, 2_000), np.random.default_rng(setting.seed)
-    words = np.array([f"w{number}" for number in range(20_000)])
-    texts = [" ".join(words[np.minimum(rng.zipf(1.3, 100) - 1, 19_999)]) + f" {i}" for i in range(count)]
-    embedder = Embedder.from_preset("re", extractor="re:dim=384", postprocess=("normalize",)).fit(texts[:5000])
-    path = setting.folder / "store"
-    with Store.create(path, embedder) as store:
-        for start in range(0, count, 10_000):
-            numbers = range(start, min(start + 10_000, count))
-            store.add(ChunkRecord(str(i), Chunk(texts[i])) for i in numbers)
-    refit_store(path, ("center", "normalize"), "separate")  # as at the end of a first indexing run
-    rows = []
-    for steps in _STEPS:
-        started = time.perf_counter()
-        refit_store(path, steps)
-        rows.append([", ".join(steps), significant(time.perf_counter() - started)])
-        say(f"  {rows[-1]}")
-    model, sample = Embedder().fit(texts[:100]), texts[: setting.choose(500, 20)]
-    started = time.perf_counter()
-    model.encode_documents(sample)
-    again = (time.perf_counter() - started) * count / len(sample)
-    about = (
-        f"A store of {count:,} chunks of about 100 words, with random embeddings of dimension 384, separate query fit "
-        "and exact index. Each refit follows the one above. Encoding the chunks again with MiniLM would take "
-        f"{significant(again)} s, estimated from {len(sample):,} of them: "
-        f"{significant(again / float(rows[0][1]))} times the first refit."
-    )
-    return Outcome([about, table(["post-processors", "s"], rows)])
-
-
 def drift(setting: Setting) -> Outcome:
     """Measure drift after additions to small stores of one collection, over several draws."""
     draws, size = setting.choose(5, 1), setting.choose(500, 100)
     kinds = {"MiniLM, `idf:0.5`, `center`": ("transformer", ("center", "normalize"))}
-    kinds |= {f"RE, {steps[0]}": ("re:dim=384", steps) for steps in (*_STEPS[:4], ("center", "normalize"))}
+    kinds |= {f"RE, {steps[0]}": ("re:dim=384", steps) for steps in _STEPS}
     rows = []
     for kind, (extractor, steps) in list(kinds.items())[: setting.choose(len(kinds), 1)]:
         config = EmbedderConfig.from_preset("minilm", extractor=extractor, weighting="idf:0.5", postprocess=steps)
