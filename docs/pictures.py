@@ -1,13 +1,15 @@
 """Make the pictures of the documentation.
 
 ``make pictures`` takes pictures of the search page, ``docs/_static/page.png``, and of a report on the documentation,
-``docs/_static/report-*.png``. With ``--site FOLDER``, the folder of the built site, it also takes screenshots of four
-pages, each light and dark, 400 and 1,400 pixels wide, as ``docs/screenshots/*.png``. It needs Chromium.
+``docs/_static/report-*.png``, and draws the recorded ratios of the benchmarks, ``docs/_static/speed.png``. With
+``--site FOLDER``, the folder of the built site, it also takes screenshots of four pages, each light and dark, 400 and
+1,400 pixels wide, as ``docs/screenshots/*.png``. It needs Chromium; ``--speed`` does not, and only draws the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,21 @@ SEARCHED = "is a change atomic"
 REPORTED = ("Which file of a store is the only commit point?", "the price of bananas")
 SCREENSHOTS = ("index", "tutorials/first-store", "reference/api/store", "explanation/how-search-works")
 """Pages whose look is checked."""
+FASTER = {
+    "one query as a process: LangChain": "cold query, minilm: time beside LangChain",
+    "words in 500,000 chunks: bm25s": "lexical query: median beside bm25s",
+    "meaning in 100,000 chunks: LangChain": "warm query, dense: median beside LangChain's dense",
+    "hybrid in 100,000 chunks: LangChain, dense": "warm query, hybrid: median beside LangChain's dense",
+    "encode abstracts: sentence-transformers": "encode cran: tokens/s beside sentence-transformers",
+    "index abstracts: LangChain": "index cran: time beside LangChain",
+    "index abstracts: txtai": "index cran: time beside txtai",
+    "index without bfloat16: LangChain": "index cran without bfloat16: time beside LangChain",
+    "index without bfloat16: FastEmbed": "index cran without bfloat16: time beside LangChain with FastEmbed",
+    "index without bfloat16: Chroma": "index cran without bfloat16: time beside Chroma",
+    "index without bfloat16: txtai": "index cran without bfloat16: time beside txtai",
+    "static vectors: model2vec": "static: Avg. beside model2vec",
+}
+"""The task and the peer of recorded ratios."""
 WIDTHS = (400, 1400)
 HEIGHT = 900
 
@@ -29,12 +46,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--site", type=Path, help="folder of the built site, for screenshots")
     parser.add_argument("--chromium", default="/usr/bin/chromium", help="the browser that takes the screenshots")
+    parser.add_argument("--speed", action="store_true", help="only draw the ratios of the benchmarks")
     given = parser.parse_args()
+    draw_speed()
+    if given.speed:
+        return
     with tempfile.TemporaryDirectory() as folder:
         photograph_search(Path(folder), given.chromium)
         photograph_report(Path(folder), given.chromium)
     if given.site:
         take_screenshots(given.site.resolve(), given.chromium)
+
+
+def draw_speed() -> None:
+    """Draw how many times as fast as its peers ragembed is, on a logarithmic scale."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    recorded = json.loads((DOCS.parent / "benchmarks" / "speed_ratios.json").read_text(encoding="utf-8"))
+    ratios = [recorded[path]["ratio"] for path in FASTER.values()]
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh(list(FASTER), [ratio - 1 for ratio in ratios], left=1, color="#2b6cb0", height=0.7)
+    axes.bar_label(bars, [f"{ratio:.1f} ×" for ratio in ratios], padding=3, fontsize=9)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.95, 24)
+    axes.set_xticks([1, 2, 4, 8, 16], ["1 ×", "2 ×", "4 ×", "8 ×", "16 ×"])
+    axes.set_xlabel("times as fast as the other program")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    picture = DOCS / "_static" / "speed.png"
+    figure.savefig(picture, dpi=110)
+    Image.open(picture).convert("RGB").quantize(32).save(picture, optimize=True)
 
 
 def take_screenshots(site: Path, chromium: str) -> None:
