@@ -8,8 +8,9 @@ import sqlite3
 import stat
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -514,9 +515,10 @@ class Snapshot:
             raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
         if catalog.sources_below(connection, [source]):
             raise ConfigError(f"{source} is a folder in the store: expected a file")
-        raise ConfigError(
-            f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
-        )
+        by_stem = {PurePosixPath(name).stem.lower(): name for name in catalog.sources(connection)}
+        alike = [by_stem[stem] for stem in get_close_matches(PurePosixPath(source).stem.lower(), by_stem)]
+        hint = f"did you mean {' or '.join(alike)}?" if alike else "add it with 'ragembed index PATH'"
+        raise ConfigError(f"{source} is not in the store: it was never indexed, or was deleted; {hint}")
 
     def neighbour(self, key: int, step: int) -> int | None:
         """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""

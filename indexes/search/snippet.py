@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
@@ -29,12 +29,14 @@ _LINK = re.compile(r"[\s>|*+-]*(?:\d+[.)])?\s*!?\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\
 """A line that is only a link, such as an entry of a table of contents."""
 _FIELDS = re.compile(r"(?:[\w-]+: .*\n)+(?=\n)")
 """Fields of a note, before its text."""
+_ROW = re.compile(r"(?:[^:\n]+: [^\n]*\n)*[^:\n]+: [^\n]*")
+"""A row of a table, a line for each column."""
 _HEADING, _FENCE = re.compile(r"\s*#{1,6} .*"), re.compile(r"\s*(?:```|~~~).*")
 """A heading, which results show anyway, and the first or last line of a block of code."""
 _LEADING = re.compile(r".*[:?：？]\s*")
 """A line that is about what follows, such as a question."""
 
-MAX_LINES, MAX_CHARACTERS = 4, 320
+MAX_LINES, MAX_LINES_OF_ROW, MAX_CHARACTERS = 4, 8, 320
 _WORDS_KEPT = 1 << 15
 
 
@@ -64,20 +66,24 @@ class QueryWords:
                 places.append((start, end))
         return places
 
-    def snippet(self, text: str) -> tuple[str, int]:
+    def snippet(self, text: str, headings: Collection[str | None] = ()) -> tuple[str, int]:
         """Return ``MAX_LINES`` lines of ``text``, or fewer: those with most different words of the query.
 
-        Headings and lines without words are not counted, and not returned at the ends. Words in the addresses of links
-        do not count; words of fields do not either. Words of headings count less, and so do those of lines that are
+        Headings and lines without words are not counted, and not returned at the ends; nor are fields before the text.
+        ``headings`` are those of the text, also the ones without marks. A row of a table gives ``MAX_LINES_OF_ROW``.
+        Words in the addresses of links are not counted. Words of headings count less, and so do those of lines that are
         only links, and of a last line that is about what follows. Of equally good lines, the first that begin with a
         word of the query are returned. Lines longer than ``MAX_CHARACTERS`` are cut at word boundaries around the words
         of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
         said, terms = self._terms_of_lines(text, lines)
-        filled = [number for number, line in enumerate(lines) if _says(line, lines[number + 1 : number + 2])] or list(
-            range(len(lines))
-        )
+        most = MAX_LINES_OF_ROW if _ROW.fullmatch(text) else MAX_LINES
+        filled = [
+            number
+            for number, line in enumerate(lines)
+            if number >= _fields(text) and line.strip() not in headings and _says(line, lines[number + 1 : number + 2])
+        ] or list(range(len(lines)))
 
         def leads(at: int) -> bool:
             return at + 1 < len(filled) and _LEADING.fullmatch(lines[filled[at]]) is not None
@@ -86,13 +92,13 @@ class QueryWords:
             return at == 0 or filled[at - 1] < filled[at] - 1
 
         def value(start: int) -> tuple[int, bool, int]:
-            window = filled[start : start + MAX_LINES]
+            window = filled[start : start + most]
             telling = window[:-1] if leads(start + len(window) - 1) else window
             seen = len(Terms().union(*(said[number] for number in telling)))
             return 2 * seen + len(Terms().union(*(terms[number] for number in window))), bool(terms[window[0]]), -start
 
-        start = max((at for at in range(len(filled)) if at <= len(filled) - MAX_LINES or begins(at)), key=value)
-        stop = min(start + MAX_LINES, len(filled))
+        start = max((at for at in range(len(filled)) if at <= len(filled) - most or begins(at)), key=value)
+        stop = min(start + most, len(filled))
         while stop - start > 1 and sum(len(lines[number]) for number in filled[start:stop]) > MAX_CHARACTERS:
             if len(terms[filled[start]]) < len(terms[filled[stop - 1]]):
                 start += 1
@@ -115,9 +121,7 @@ class QueryWords:
         for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
             if bisect_right(unseen, begin) % 2 == 0:
                 terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
-        fields = _FIELDS.match(text)
-        if fields is not None:
-            terms[: fields[0].count("\n")] = [Terms()] * fields[0].count("\n")
+        terms[: _fields(text)] = [Terms()] * _fields(text)
         said = [Terms() if _LINK.fullmatch(line) else own for line, own in zip(lines, terms, strict=True)]
         above = Terms()
         for number, line in enumerate(lines):
@@ -143,6 +147,12 @@ class QueryWords:
         if end < len(line):
             end = line.rfind(" ", start, end) if " " in line[start:end] else end
         return line[start:end].strip()
+
+
+def _fields(text: str) -> int:
+    """Return the number of lines with fields of a note, before its text."""
+    fields = _FIELDS.match(text)
+    return 0 if fields is None else fields[0].count("\n")
 
 
 def _says(line: str, later: Sequence[str]) -> bool:
@@ -237,7 +247,7 @@ def hit_json(
 ) -> dict[str, Any]:
     """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
     chunk = hit.chunk
-    snippet, best_line = words.snippet(chunk.text)
+    snippet, best_line = words.snippet(chunk.text, [chunk.title, *chunk.headings])
     return {
         "rank": rank,
         **place_json(hit, name_file),

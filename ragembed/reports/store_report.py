@@ -131,8 +131,8 @@ def _contents(data: ReportData) -> Iterator[str]:
         sum(cluster.size for cluster in data.clusters if cluster.group == number) for number in range(len(data.groups))
     ]
     about = [f"{words[0]} ({size / count:.0%})" for words, size in zip(data.groups, sizes, strict=True) if words]
-    if len(about) > 1:
-        yield f"Most chunks are about {', '.join(about[:3])}."
+    if len(about) > 2:
+        yield f"The largest topics are {', '.join(about[:3])}."
     if data.duplicate_chunks:
         yield f"{data.duplicate_chunks / count:.1%} of the chunks nearly repeat others."
     if skipped := sum(files for _, files, _ in data.skipped):

@@ -201,7 +201,8 @@ class _Passage:
             else:
                 items[-1] = (*items[-1][:2], end)
         rows = (element("li", *self._inline(begin, end), class_=f"d{depth}") for depth, begin, end in items)
-        return element("ol" if self._text[slice(*lines[0])].lstrip()[0].isdigit() else "ul", *rows)
+        number = re.match(r"\s*(\d+)", self._text[slice(*lines[0])])
+        return element("ul", *rows) if number is None else element("ol", *rows, start=number[1])
 
     def _table(self, lines: Sequence[tuple[int, int]]) -> Child:
         has_head = len(lines) > 1 and bool(_SEPARATOR.match(self._text[slice(*lines[1])]))

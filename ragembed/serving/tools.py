@@ -286,8 +286,8 @@ def _hits(
     forms, sizes = [], []
     for number, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), 1):
         check()
-        whole = _passage(hit, state)
-        lines = {**whole, "text": words.snippet(whole["text"])[0], "truncated": True}
+        whole, headings = _passage(hit, state), [hit.chunk.title, *hit.chunk.headings]
+        lines = {**whole, "text": words.snippet(whole["text"], headings)[0], "truncated": True}
         head = f"{number}. {_heading(whole)}"
         if lines["text"] == whole["text"]:
             lines = whole

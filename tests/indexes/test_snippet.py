@@ -35,6 +35,21 @@ def test_snippet_is_not_made_of_links_anchors_and_stop_words(unsaid):
     assert "A writer locks\nthe store." in snippet(text, "how is a store to be locked")
 
 
+def test_snippet_of_a_row_has_its_first_column_and_the_one_that_answers():
+    row = "company: Cafe D3\nstreet: Mill Lane\ncity: Truro\ncontact: Luca\nphone: 4003\nremark: pays in cash"
+    assert snippet(row, "who pays cash") == row
+
+
+def test_fields_of_a_note_are_no_text():
+    assert snippet("tags: [garden]\ncreated: 2026\n\nTomatoes go south.", "compost") == "Tomatoes go south."
+
+
+def test_headings_without_marks_are_not_counted():
+    text = "Lease of the office\n\n1. Parties\n\nThe landlord.\n\n2. Rent\n\nPay monthly.\n\n3. Notice\n\nSix months."
+    words = QueryWords("notice of the lease", [text])
+    assert words.snippet(text, ["Lease of the office"])[0].endswith("3. Notice\n\nSix months.")
+
+
 def test_snippet_begins_with_the_words_of_the_query():
     text = "\n".join(["filler"] * 6 + ["## Locks", "", "One writes,", "others wait.", "More."])
     assert snippet(text, "locks") == "One writes,\nothers wait.\nMore."

@@ -124,3 +124,5 @@ def found_cosine(store, question, explanation):
 def test_file_that_was_never_indexed_is_refused(files):
     with pytest.raises(ConfigError, match="never indexed, or was deleted; add it with 'ragembed index PATH'"):
         files.why_not(QUERY, "nothing.md")
+    with pytest.raises(ConfigError, match=r"did you mean locks\.md\?"):
+        files.why_not(QUERY, "docs/Locks")

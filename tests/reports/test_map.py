@@ -90,7 +90,12 @@ def test_labels_are_the_words_of_one_class_in_their_usual_form():
     assert found[1][:2] == ["wave", "wing"]
     assert not {"the", "a", "12", "x"} & {*found[0], *found[1]}
     [chinese] = labels(["数据库的锁", "数据库的读者", "猫和狗", "猫和鱼"], [np.array([0, 0, 1, 1])], "none")
-    german = ["Der Motor und das Getriebe", "Ein Motor mit Getriebe", "Das Konto bei der Bank", "Ein Konto und die Bank"]
+    german = [
+        "Der Motor und das Getriebe",
+        "Ein Motor mit Getriebe",
+        "Das Konto bei der Bank",
+        "Ein Konto und die Bank",
+    ]
     [found] = labels(german * 3, [np.array([0, 0, 1, 1] * 3)], "none")
     assert [set(words) for words in found] == [{"motor", "getriebe"}, {"konto", "bank"}]
     assert "锁" not in chinese[0]

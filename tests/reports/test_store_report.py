@@ -109,7 +109,7 @@ def test_the_sections_show_what_the_store_knows(page):
         "English",
         "German",
         "nearly repeat others",
-        "Most chunks are about ",
+        "The largest topics are ",
     ):
         assert text in found.text
     assert {f"docs/copy{n}.txt" for n in range(3)} <= set(re.findall(r"docs/copy\d.txt", found.text))

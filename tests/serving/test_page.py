@@ -221,6 +221,7 @@ def html(text, path="a.md", places=()):
         ("- a `b`\n  - c", '<ul><li class="d0">a <code>b</code></li><li class="d1">c</li></ul>'),
         ("| a | b |\n|---|---|\n| 1 | *2* |", "<tr><th>a</th><th>b</th></tr><tr><td>1</td><td><em>2</em></td></tr>"),
         ("```python\nif 1: # c\n```", '<span class="k">if</span> <span class="n">1</span>: <span class="c"># c</span>'),
+        ("4. a\n5. b", '<ol start="4"><li class="d0">a</li><li class="d0">b</li></ol>'),
         ("x = 1\n```\n\ntext", "<p>text</p>"),  # begins in a block of code
         ("[a](https://b.c)", '<a href="https://b.c" rel="noreferrer noopener" target="_blank">a</a>'),
         ("[a](javascript:b)", '<span class="link" title="javascript:b">a</span>'),
