@@ -7,26 +7,40 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragembed.cli.output import print_record, terminal_width
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
-from ragembed.config.settings import PRESETS, EmbedderConfig
+from ragembed.config.settings import DEFAULT_MODEL, PRESETS, EmbedderConfig
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import listed
+from ragembed.evaluation.judgements import (
+    JudgedQueries,
+    RetrievalCollection,
+    beir_qrels,
+    read_beir,
+    read_beir_queries,
+    read_document_ids,
+    read_jsonl_collection,
+    read_qrels,
+    require_known,
+)
+from ragembed.evaluation.retrieval import Difference, Measure, compare, paired_bootstrap
+from ragembed.evaluation.runs import read_run
+from ragembed.evaluation.table import Result, columns, csv_rows, folded, labels, text_table, undefined_lines, wrapped
+from ragembed.evaluation.tasks import DEPTH as EXACT_DEPTH
+from ragembed.evaluation.tasks import Measured, evaluate, measured_rankings, retrieval_task
+from ragembed.indexes import Collection, Store
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.store_evaluation import SearchSettings
+from ragembed.indexes.store_evaluation import DEPTH, Rankings, SearchSettings, in_store, rank, rank_in_store
+from ragembed.models.files import find_model, model_shape
 from ragembed.printable import printable, printable_line
 from ragembed.progress import Progress, TrainingProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection
-    from ragembed.evaluation.retrieval import Difference, Measure
-    from ragembed.evaluation.table import Result
-    from ragembed.evaluation.tasks import Measured
-    from ragembed.indexes.store_evaluation import Rankings
+from ragembed.reports.page import evaluation_page, write_page
 
 _CONFIGURATIONS = (".toml", ".json")
 _NUMBERS = ("alpha", "feedback", "hubness")
@@ -176,8 +190,6 @@ def has_documents(path: Path, corpus: Path | None) -> bool:
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read a BEIR folder, or a file of judged queries with the documents in ``corpus`` or beside it."""
-    from ragembed.evaluation.judgements import JudgedQueries, beir_qrels, read_beir, read_jsonl_collection
-
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
     else:
@@ -190,8 +202,6 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) and, if there are documents, only their ids."""
-    from ragembed.evaluation.judgements import read_document_ids, require_known
-
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
         return judged
@@ -203,8 +213,6 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_alone(path: Path, split: str) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) without documents."""
-    from ragembed.evaluation.judgements import beir_qrels, read_beir_queries, read_qrels
-
     if not path.is_dir():
         return Judged(_name(path), path, read_qrels(path))
     queries = read_beir_queries(path, split)
@@ -248,11 +256,6 @@ def measure(
 
 
 def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress: TrainingProgress) -> Measured:
-    from ragembed.evaluation.inputs import listed
-    from ragembed.evaluation.judgements import require_known
-    from ragembed.evaluation.runs import read_run
-    from ragembed.evaluation.tasks import measured_rankings
-
     rankings, relevance = read_run(run), judged.queries.relevance
     if judged.known is not None:
         named = dict.fromkeys(document for ranking in rankings.values() for document in ranking)
@@ -273,9 +276,6 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress
 def _of_store(
     judged: Judged, path: Path | NamedStores, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
-    from ragembed.indexes import Collection, Store
-    from ragembed.indexes.store_evaluation import DEPTH, in_store, rank_in_store
-
     with Collection.open(path.paths) if isinstance(path, NamedStores) else Store.open(path) as store:
         judgements = in_store(store, judged.queries, judged.origin)
         rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
@@ -293,10 +293,8 @@ def _of_collection(
     if any(system.search is None or system.search.mode != "dense" for system in systems):
         yield from _by_stores(collection, systems, measures, depth, progress)
         return
-    from ragembed.evaluation.tasks import DEPTH, evaluate, retrieval_task
-
     configs = [system.config for system in systems if system.config is not None]
-    for _, measured in evaluate(retrieval_task(collection, measures, depth or DEPTH), configs, progress=progress):
+    for _, measured in evaluate(retrieval_task(collection, measures, depth or EXACT_DEPTH), configs, progress=progress):
         if measured.undefined is not None:
             raise ConfigError(f"{collection.name}: {measured.undefined}")
         yield measured
@@ -310,9 +308,6 @@ def _by_stores(
     progress: Progress,
 ) -> list[Measured]:
     """Search one temporary store per configuration, and one without vectors for lexical search."""
-    from ragembed.embedder import Embedder
-    from ragembed.indexes.store_evaluation import DEPTH, rank
-
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):
         by_config.setdefault(system.config, []).append(i)
@@ -329,8 +324,6 @@ def _by_stores(
 def _scored(
     rankings: Rankings, relevance: Mapping[str, Mapping[str, int]], measures: Mapping[str, Measure]
 ) -> Measured:
-    from ragembed.evaluation.tasks import measured_rankings
-
     ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
     return replace(measured_rankings(ids, relevance, measures), rankings=rankings)
 
@@ -349,9 +342,6 @@ def candidates(options: Mapping[str, Any], *, query_fit: str | None) -> list[Nam
     """
     layers: tuple[str, ...] = options["layers"]
     if _EVERY_LAYER in layers:
-        from ragembed.config.settings import DEFAULT_MODEL
-        from ragembed.models.files import find_model, model_shape
-
         named = embedder_config({name: options[name] for name in ("config_file", "model")})
         _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)
         every = [str(layer) for layer in range(-1, count + 1)]
@@ -367,8 +357,6 @@ def names(collections: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 def results(collection: str, named: Sequence[NamedConfig], measured: Iterable[Measured]) -> Iterator[Result]:
     """Yield the results of a collection; later ones with their difference from the first, if it can be computed."""
-    from ragembed.evaluation.table import Result
-
     first: Measured | None = None
     for (name, config), outcome in zip(named, measured, strict=True):
         first = first or outcome
@@ -379,16 +367,12 @@ def _difference_to(first: Measured, later: Measured) -> dict[str, dict[str, floa
     """Return the difference of the headline measure, or nothing without per-query values for at least two queries."""
     if first is later or first.by_query is None or later.by_query is None or len(first.by_query) < 2:
         return {}
-    from ragembed.evaluation.retrieval import paired_bootstrap
-
     tested = paired_bootstrap(later.by_query, first.by_query)
     return {"difference_to_first": {name: getattr(tested, name) for name in _DIFFERENCE}}
 
 
 def print_results(task: str, evaluated: Sequence[Result], output: str, html: Path | None = None) -> None:
     """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
-    from ragembed.evaluation.table import csv_rows
-
     objects = [
         {"task": task, "collection": row.collection, "name": row.name, **row.scores, "config": row.config.to_dict()}
         for row in evaluated
@@ -398,8 +382,6 @@ def print_results(task: str, evaluated: Sequence[Result], output: str, html: Pat
 
 def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[str]:
     """Yield the lines of the tables, the pairs of alignment, the differences from the first, and undefined results."""
-    from ragembed.evaluation.table import columns, labels, text_table, undefined_lines, wrapped
-
     yield text_table(evaluated, width=width)
     for score in ("uniformity", "alignment"):
         having = [result for result in evaluated if score in result.scores]
@@ -433,8 +415,6 @@ def _emit(
     else:
         print_objects(task, objects, output)
     if html is not None:
-        from ragembed.reports.page import evaluation_page, write_page
-
         write_page(html, evaluation_page(task, objects))
 
 
@@ -482,8 +462,6 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
 
 
 def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]:
-    from ragembed.evaluation.table import folded, wrapped
-
     width = terminal_width()
     for i, collection in enumerate(dict.fromkeys(row.collection for row in rows)):
         of_collection = [row for row in rows if row.collection == collection]
@@ -503,8 +481,6 @@ def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
     """Print the difference of each measure for each pair of systems on the same queries, as :func:`print_results`."""
-    from ragembed.evaluation.retrieval import compare
-
     compared = []
     for a, b in pairs:
         first: Any = a.measured.score
@@ -540,8 +516,6 @@ def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict
 
 
 def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[str]:
-    from ragembed.evaluation.table import folded, wrapped
-
     width = terminal_width()
     queries = f"{a.measured.scores['queries']:,} queries"
     yield from wrapped(f"{a.collection}, {queries}: A = {a.system.label}, B = {b.system.label}", width)

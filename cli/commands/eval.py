@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -38,18 +38,16 @@ from ragembed.cli.project import choose_store, stores_in
 from ragembed.cli.requests import NamedConfig
 from ragembed.config.fields import left_open, setting
 from ragembed.errors import ConfigError
-from ragembed.evaluation.retrieval import paired_bootstrap, score_rankings
-from ragembed.evaluation.table import aligned
+from ragembed.evaluation.retrieval import Measure, paired_bootstrap, parse_measures, score_rankings
+from ragembed.evaluation.runs import write_run
+from ragembed.evaluation.table import Result, aligned
 from ragembed.indexes import Store, apply_settings
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import DEPTH, SearchSettings, in_store, rank_in_store
 from ragembed.printable import printable
 from ragembed.progress import StderrProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.retrieval import Measure
-    from ragembed.evaluation.table import Result
+from ragembed.reports.page import check_output
 
 _SPLIT = "test"
 
@@ -204,11 +202,7 @@ def retrieval(
     Scores are in per cent. Repeat an embedding option to compare its values: all combinations are evaluated and make
     one table.
     """
-    from ragembed.evaluation.retrieval import parse_measures
-
     if html is not None:
-        from ragembed.reports.page import check_output
-
         check_output(html)  # before anything is evaluated
     places = options.places(paths)
     measures = parse_measures(options.measures)
@@ -236,8 +230,6 @@ def retrieval(
     else:
         _print_configurations(rows, output, html)
     if options.run_out is not None:
-        from ragembed.evaluation.runs import write_run
-
         write_run(options.run_out, rows[0][0].measured.rankings or {}, rows[0][0].system.label)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,14 +21,18 @@ from ragembed.cli.options import (
     with_options,
 )
 from ragembed.cli.output import say, terminal_width
+from ragembed.config.settings import DEFAULT_MODEL
+from ragembed.evaluation.table import Result, folded
+from ragembed.evaluation.tasks import Task, evaluate
+from ragembed.extractors.kept_states import kept_states
+from ragembed.models.files import find_tokenizer
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.description import Description, describe
+from ragembed.papers.sentences.plots import check_plot, plot
+from ragembed.papers.sentences.sentence_tasks import READERS
 from ragembed.printable import printable
 from ragembed.progress import StderrProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.table import Result
-    from ragembed.evaluation.tasks import Task
-    from ragembed.papers.sentences.description import Description
-
+from ragembed.reports.page import check_output
 
 _COMBINED = """Repeat an option to compare its values: all combinations are evaluated and make one table. --layers each
 evaluates every single layer. --query-fit is "shared" unless you give it."""
@@ -107,21 +111,13 @@ def _task(
         runs: int | None = None,
         **given: Any,
     ) -> None:
-        from ragembed.evaluation.tasks import evaluate
-        from ragembed.extractors.kept_states import kept_states
-        from ragembed.papers.sentences.sentence_tasks import READERS
-
         if html is not None:
-            from ragembed.reports.page import check_output
-
             check_output(html)  # before anything is evaluated
         named = candidates(given, query_fit="shared")
         chosen = {option: given[option] for option in options}
         read: Callable[..., Task] = READERS[name]
         tasks = [read(path, *([] if runs is None else [runs]), **chosen) for path in paths]
         if plot_file is not None:
-            from ragembed.papers.sentences.plots import check_plot
-
             check_plot(named, plot_file)
         progress = StderrProgress(quiet=quiet)
         so_far: list[Result] = []
@@ -158,8 +154,6 @@ def _task(
 def _show(name: str, evaluated: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
     print_results(name, evaluated, output, html)
     if plot_file is not None:
-        from ragembed.papers.sentences.plots import plot
-
         plot(evaluated, plot_file)
 
 
@@ -227,11 +221,6 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
     mean number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
     tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
     """
-    from ragembed.config.settings import DEFAULT_MODEL
-    from ragembed.models.files import find_tokenizer
-    from ragembed.models.tokenizer import TextTokenizer
-    from ragembed.papers.sentences.description import describe
-
     tokenizer = TextTokenizer(find_tokenizer(DEFAULT_MODEL if model is None else model)[0])
     descriptions = [description for path in paths for description in describe(path, tokenizer)]
     objects = [{"task": "describe", **asdict(description)} for description in descriptions]
@@ -244,8 +233,6 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
 
 
 def _table(descriptions: Sequence[Description]) -> list[str]:
-    from ragembed.evaluation.table import folded
-
     lines = [list(_HEADS)]
     for description in descriptions:
         both = description.words, description.tokens

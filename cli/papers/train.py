@@ -14,6 +14,10 @@ from ragembed.cli import HelpfulGroup
 from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option, setting_option, shared, takes, with_options
 from ragembed.cli.output import print_record, say
 from ragembed.config.fields import setting
+from ragembed.config.settings import EmbedderConfig
+from ragembed.evaluation.table import aligned
+from ragembed.models.files import find_model
+from ragembed.papers.training.dictionary import read_dictionaries
 from ragembed.papers.training.settings import (
     MAX_STEPS,
     PROMPT,
@@ -173,8 +177,6 @@ def defsent_plus(
     """
     chosen = tuple(_combination(combination) for combination in combinations)
     if recipe is None:
-        from ragembed.models.files import find_model
-
         recipe = recipe_for(find_model(material.model).folder)
         if not quiet:
             say(f"note: using the recipe {recipe}: choose another with --recipe", err=True)
@@ -254,7 +256,6 @@ def b2s(device: str | None, quiet: bool, output: str, options: _WordVectorOption
     The vector of a word learns to predict the word from the vectors of the sentences that contain it. Encoding with the
     result needs no model.
     """
-    from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
 
     config = EmbedderConfig(model=options.model, layers=options.layers, pooling=options.pooling, weighting="uniform")
@@ -312,8 +313,6 @@ def _train(
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
     """Yield the lines of the report: the dictionary, a table of the steps, and the command that uses the model."""
-    from ragembed.evaluation.table import aligned
-
     size = report["statistics"]
     yield (
         f"{size['definitions']:,} definitions of {size['entries']:,} entries, {report['held_out']:,} held out; longest "
@@ -411,8 +410,6 @@ def reverse_dictionary(
             for entry in entries:
                 say(f"{entry['probability']:.4f}  {entry['entry']}")
     elif evaluate is not None:
-        from ragembed.papers.training.dictionary import read_dictionaries
-
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
         if not print_record(measured, output):
             say(
