@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from ragembed.distributed.workers import Perform, RenewedWorkers, TaskReport, TaskWorker, WorkerLost
+from ragembed.distributed.workers import Perform, RenewedWorkers, TaskPerformer, TaskReport, TaskWorker, WorkerLost
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.extras import needed_for, require
 
@@ -114,21 +114,11 @@ class _RayWorker(TaskWorker):
         self._ray.kill(self._actor)
 
 
-class _Actor:
-    """The state of an actor: the ``Perform`` callable, which it makes when it receives its first task."""
-
-    def __init__(self, make: Callable[[], Perform]) -> None:
-        self._make = make
-        self._perform: Perform | None = None
+class _Actor(TaskPerformer):
+    """A performer whose start can be awaited."""
 
     def start(self) -> None:
         """Do nothing; the call ends when the actor runs."""
-
-    def perform(self, stage: str, number: int) -> TaskReport:
-        """Perform a task."""
-        if self._perform is None:
-            self._perform = self._make()
-        return self._perform(stage, number)
 
 
 def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
