@@ -184,16 +184,12 @@ class ReportData:
         spread = np.linspace(0, count - 1, min(count, _TEXTS)).round().astype(np.int64).tolist() if count else []
         return self._shown(sorted({*spread, *wanted}))
 
-    def _numbers_of_rows(self, vectors: Rows) -> Rows:
-        """Return the number of the first chunk of each vector of the map."""
-        first = np.full(len(self._rows), -1, dtype=np.int64)
-        first[self._vector_of[::-1]] = np.arange(len(self._vector_of))[::-1]
-        return first[vectors]
-
     def _clusters(
         self, made: VectorMap, cluster: NDArray[np.uint8]
     ) -> tuple[tuple[tuple[str, ...], ...], tuple[ClusterSummary, ...]]:
-        numbers = self._numbers_of_rows(made.laid_out)
+        first = np.full(len(self._rows), -1, dtype=np.int64)  # the number of the first chunk of each vector
+        first[self._vector_of[::-1]] = np.arange(len(self._vector_of))[::-1]
+        numbers = first[made.laid_out]
         of_key = catalog.embedded_by_key(self._connection, self._keys[numbers].tolist())
         texts = [of_key[key] for key in self._keys[numbers].tolist()]
         own = made.cluster[made.laid_out]
