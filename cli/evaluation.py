@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from ragembed.cli.output import print_record, terminal_width
-from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
-from ragembed.config.settings import DEFAULT_MODEL, PRESETS, EmbedderConfig
+from ragembed.cli.requests import NamedConfig, embedder_config
+from ragembed.config.settings import PRESETS, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import listed
@@ -37,7 +37,6 @@ from ragembed.indexes import Collection, Store
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.store_evaluation import DEPTH, Rankings, SearchSettings, in_store, rank, rank_in_store
-from ragembed.models.files import find_model, model_shape
 from ragembed.printable import printable, printable_line
 from ragembed.progress import Progress, TrainingProgress
 from ragembed.reports.page import evaluation_page, write_page
@@ -154,15 +153,11 @@ def _settings(spec: str, text: str) -> dict[str, Any]:
                 f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} at most once, such as alpha=0.8"
             )
         name, stated = key.strip(), value.strip()
-        settings[name] = _number(spec, name, stated) if name in _NUMBERS else stated
+        try:
+            settings[name] = float(stated) if name in _NUMBERS else stated
+        except ValueError:
+            raise ConfigError(f"{spec!r}: {name} is {stated!r}: expected a number") from None
     return settings
-
-
-def _number(spec: str, name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{spec!r}: {name} is {text!r}: expected a number") from None
 
 
 _CORPUS = "corpus.jsonl"
@@ -289,25 +284,18 @@ def _of_collection(
     depth: int | None,
     progress: Progress,
 ) -> Iterator[Measured]:
-    """Yield the measures of searches: by exact search if all are dense, else by search in temporary stores."""
-    if any(system.search is None or system.search.mode != "dense" for system in systems):
-        yield from _by_stores(collection, systems, measures, depth, progress)
+    """Yield the measures of searches: by exact search if all are dense, else by search in temporary stores.
+
+    There is one store per configuration, and one without vectors for lexical search.
+    """
+    if all(system.search is not None and system.search.mode == "dense" for system in systems):
+        configs = [system.config for system in systems if system.config is not None]
+        task = retrieval_task(collection, measures, depth or EXACT_DEPTH)
+        for _, measured in evaluate(task, configs, progress=progress):
+            if measured.undefined is not None:
+                raise ConfigError(f"{collection.name}: {measured.undefined}")
+            yield measured
         return
-    configs = [system.config for system in systems if system.config is not None]
-    for _, measured in evaluate(retrieval_task(collection, measures, depth or EXACT_DEPTH), configs, progress=progress):
-        if measured.undefined is not None:
-            raise ConfigError(f"{collection.name}: {measured.undefined}")
-        yield measured
-
-
-def _by_stores(
-    collection: RetrievalCollection,
-    systems: Sequence[System],
-    measures: Mapping[str, Measure],
-    depth: int | None,
-    progress: Progress,
-) -> list[Measured]:
-    """Search one temporary store per configuration, and one without vectors for lexical search."""
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):
         by_config.setdefault(system.config, []).append(i)
@@ -318,7 +306,7 @@ def _by_stores(
         rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
         scored = (_scored(ranking, collection.relevance, measures) for ranking in rankings)
         by_system.update(zip(members, scored, strict=True))
-    return [by_system[i] for i in range(len(systems))]
+    yield from (by_system[i] for i in range(len(systems)))
 
 
 def _scored(
@@ -330,23 +318,7 @@ def _scored(
 
 CSV = {"csv": "csv (one line per result)"}
 """The format that the evaluations have beside those of every command."""
-_EVERY_LAYER = "each"
 _TASK = "retrieval"
-_DIFFERENCE = ("difference", "low", "high", "p_value")
-
-
-def candidates(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return every combination of the embedding options; ``query_fit`` is the default of that option.
-
-    The layer ``each`` stands for every single layer of the model.
-    """
-    layers: tuple[str, ...] = options["layers"]
-    if _EVERY_LAYER in layers:
-        named = embedder_config({name: options[name] for name in ("config_file", "model")})
-        _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)
-        every = [str(layer) for layer in range(-1, count + 1)]
-        layers = tuple(dict.fromkeys(layer for name in layers for layer in (every if name == _EVERY_LAYER else [name])))
-    return embedder_configs({**options, "layers": layers}, query_fit=query_fit)
 
 
 def names(collections: Sequence[str], paths: Sequence[Path]) -> list[str]:
@@ -368,7 +340,7 @@ def _difference_to(first: Measured, later: Measured) -> dict[str, dict[str, floa
     if first is later or first.by_query is None or later.by_query is None or len(first.by_query) < 2:
         return {}
     tested = paired_bootstrap(later.by_query, first.by_query)
-    return {"difference_to_first": {name: getattr(tested, name) for name in _DIFFERENCE}}
+    return {"difference_to_first": asdict(tested)}
 
 
 def print_results(task: str, evaluated: Sequence[Result], output: str, html: Path | None = None) -> None:
@@ -377,7 +349,7 @@ def print_results(task: str, evaluated: Sequence[Result], output: str, html: Pat
         {"task": task, "collection": row.collection, "name": row.name, **row.scores, "config": row.config.to_dict()}
         for row in evaluated
     ]
-    _emit(task, objects, csv_rows(evaluated), _result_lines(evaluated, terminal_width()), output, html)
+    emit(task, objects, csv_rows(evaluated), _result_lines(evaluated, terminal_width()), output, html)
 
 
 def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[str]:
@@ -399,31 +371,38 @@ def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[st
         yield from wrapped(line, width)
 
 
-def _emit(
+def emit(
     task: str,
     objects: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     lines: Iterable[str],
     output: str,
-    html: Path | None,
+    html: Path | None = None,
 ) -> None:
-    """Print ``objects`` as JSON, ``rows`` as CSV or ``lines`` as text, and write the page ``html``, if given."""
+    """Print ``objects`` as JSON, ``rows`` as CSV or ``lines`` as text, and write the page ``html``, if given.
+
+    In CSV, nested dictionaries get a column for each part.
+    """
     if output == "csv":
-        print_csv(rows)
+        flat: list[dict[str, Any]] = []
+        for row in rows:
+            flat.append({})
+            for name, value in row.items():
+                parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else None
+                flat[-1] |= {name: value} if parts is None else parts
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(head for row in flat for head in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+        click.echo(printable(text.getvalue()), nl=False)
     elif output == "text":
         click.echo(printable("\n".join(lines)))
-    else:
-        print_objects(task, objects, output)
-    if html is not None:
-        write_page(html, evaluation_page(task, objects))
-
-
-def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Print JSON: one object per line, or a single object with a list if there are several results."""
-    if len(objects) == 1:
+    elif len(objects) == 1:
         print_record(objects[0], output)
     else:
         print_record({"task": task, "results": list(objects)}, output, "results")
+    if html is not None:
+        write_page(html, evaluation_page(task, objects))
 
 
 def _difference_line(name: str, tested: Mapping[str, float]) -> str:
@@ -447,6 +426,11 @@ class Row:
         """The measures without the number of queries, in per cent."""
         return {name: value for name, value in self.measured.scores.items() if name != "queries"}
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the system with its measures and settings as JSON values."""
+        config = {} if self.system.config is None else {"config": self.system.config.to_dict()}
+        return {"name": self.system.label, **self.means, **self.system.about(), **config}
+
 
 def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> None:
     """Print one line per system, with the difference from the first on its collection, as :func:`print_results`."""
@@ -458,7 +442,7 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
     ]
     objects = [{"task": _TASK, **record, **row.system.about()} for row, record in zip(rows, records, strict=True)]
     lines = _row_lines(rows, [record.get("difference_to_first") for record in records])
-    _emit(_TASK, objects, records, lines, output, html)
+    emit(_TASK, objects, records, lines, output, html)
 
 
 def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]:
@@ -481,38 +465,22 @@ def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
     """Print the difference of each measure for each pair of systems on the same queries, as :func:`print_results`."""
-    compared = []
+    objects, records, texts = [], [], []
     for a, b in pairs:
         first: Any = a.measured.score
         second: Any = b.measured.score
-        compared.append((a, b, compare(first, second)))
-    records = [
-        {"collection": a.collection, "measure": name, "a": a.system.label, "b": b.system.label}
-        | asdict(difference)
-        | {"significant": difference.significant}
-        for a, b, differences in compared
-        for name, difference in differences.items()
-    ]
-    lines = ["\n\n".join("\n".join(_comparison(*comparison)) for comparison in compared)]
-    _emit(_TASK, [_comparison_dict(*comparison) for comparison in compared], records, lines, output, html)
-
-
-def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict[str, Any]:
-    def system(row: Row) -> dict[str, Any]:
-        config = {} if row.system.config is None else {"config": row.system.config.to_dict()}
-        return {"name": row.system.label, **row.means, **row.system.about(), **config}
-
-    return {
-        "task": _TASK,
-        "collection": a.collection,
-        "queries": a.measured.scores["queries"],
-        "a": system(a),
-        "b": system(b),
-        "differences": {
-            name: {field: getattr(tested, field) for field in (*_DIFFERENCE, "significant")}
-            for name, tested in differences.items()
-        },
-    }
+        differences = compare(first, second)
+        fields = {name: asdict(tested) | {"significant": tested.significant} for name, tested in differences.items()}
+        names = {"a": a.system.label, "b": b.system.label}
+        records += [{"collection": a.collection, "measure": name, **names, **row} for name, row in fields.items()]
+        about = {"task": _TASK, "collection": a.collection, "queries": a.measured.scores["queries"]}
+        without_means = {
+            name: {key: value for key, value in row.items() if key not in ("first", "second")}
+            for name, row in fields.items()
+        }
+        objects.append({**about, "a": a.to_dict(), "b": b.to_dict(), "differences": without_means})
+        texts.append("\n".join(_comparison(a, b, differences)))
+    emit(_TASK, objects, records, ["\n\n".join(texts)], output, html)
 
 
 def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[str]:
@@ -534,18 +502,3 @@ def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[
             yield from wrapped(f"{system} is significantly better in {', '.join(names)} (p < 0.05)", width)
     if better[""]:
         yield from wrapped(f"no significant difference in {', '.join(better[''])}", width)
-
-
-def print_csv(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line per dictionary, below a header with the keys of all; nested ones get a column for each part."""
-    rows: list[dict[str, Any]] = []
-    for line in lines:
-        rows.append({})
-        for name, value in line.items():
-            parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else None
-            rows[-1] |= {name: value} if parts is None else parts
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(head for row in rows for head in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    click.echo(printable(text.getvalue()), nl=False)

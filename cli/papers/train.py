@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, get_args
 
 import click
@@ -333,6 +334,8 @@ def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
 
 
 def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
+    from ragembed.papers.training.outcome import spread
+
     steps = report["steps"]
     held_out, similarity = "held_out" in steps[0]["summary"], "sts" in steps[0]["summary"]
     heads = ["", "IsoScore", "ICA", "first loss", "last loss", "minutes"]
@@ -340,7 +343,7 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
     poolings = list(report["before"].get("sts", {}))
     yield heads + ([f"STS {name}" for name in poolings] if similarity else [])
     if similarity:
-        scores = [_mean(report["before"]["sts"][name]) for name in poolings]
+        scores = [fmean(report["before"]["sts"][name].values()) for name in poolings]
         yield ["before", *[""] * (len(heads) - 1), *(f"{score:.1f}" for score in scores)]
     for number, step in enumerate(steps, 1):
         stats, space = step["summary"], step["space"]
@@ -350,23 +353,14 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
         if held_out:
             row += [_spread(stats["held_out"][name], 1) for name in ("top1", "top10", "top100")]
         if similarity:
-            row += [_similarity(step["runs"], name) for name in poolings]
+            of_runs = ([fmean(run["sts"][name].values()) for run in step["runs"]] for name in poolings)
+            row += [_spread(spread(scores), 1) for scores in of_runs]
         yield row
-
-
-def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.outcome import spread
-
-    return _spread(spread([_mean(run["sts"][pooling]) for run in runs]), 1)
 
 
 def _spread(value: Mapping[str, float], decimals: int) -> str:
     shown = f"{value['mean']:.{decimals}f}"
     return f"{shown} ± {value['deviation']:.{decimals}f}" if value["deviation"] else shown
-
-
-def _mean(scores: Mapping[str, float]) -> float:
-    return sum(scores.values()) / len(scores)
 
 
 @click.command(name="reverse-dictionary")
