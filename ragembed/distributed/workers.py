@@ -80,37 +80,24 @@ class TaskWorker(ABC):
         """End the worker immediately. The next run repeats its task."""
 
 
-class WorkerPool(ABC):
-    """Performs the tasks of stages in a ``with`` block, with a model that is kept between tasks and stages."""
+class WorkerPool:
+    """Performs the tasks of stages in a ``with`` block: this class in this process, one after the other."""
 
     def __enter__(self) -> Self:
         return self
 
-    @abstractmethod
     def __exit__(self, *_error: object) -> None:
         """End all workers."""
 
-    @abstractmethod
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         """Run each task of ``numbers`` with what ``make`` returns, and yield the reports in any order."""
-
-
-class ThisProcess(WorkerPool):
-    """Runs the tasks one after the other in this process."""
-
-    @override
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing."""
-
-    @override
-    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         perform = make()
         for number in numbers:
             yield perform(stage, number)
 
 
-class RenewedWorkers(WorkerPool):
-    """A pool of workers that may die: another worker then repeats the task."""
+class RenewedWorkers(WorkerPool, ABC):
+    """A pool of workers that may die: another worker then repeats the task. They keep the model between stages."""
 
     def __init__(self) -> None:
         self._make: Callable[[], Perform] | None = None
