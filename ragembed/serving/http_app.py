@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ragembed.errors import ConfigError
 from ragembed.serving import http_answers, openapi, page, pushed_documents
 from ragembed.serving.http_answers import StoreAnswers
-from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, json_response, problem
+from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, problem
 from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard
 from ragembed.serving.http_sockets import connections
 from ragembed.serving.mcp_over_http import make_route
@@ -202,7 +201,7 @@ class _HttpHandlers:
         return [
             *(self._endpoint(endpoint) for endpoint in ENDPOINTS.values()),
             _route("/v1/embeddings", "embeddings", self._embeddings, "POST"),
-            _route("/v1/models", "models", self._models),
+            _route("/v1/models", "models", _constant(as_json(http_answers.models(self.stores)), JSON)),
             _route("/v1/models/{id}", "model", self._model),
             *(_route(path, name, self._write, method) for path, name, method in _WRITING if settings.writable),
             _route("/healthz", "healthz", _constant(b'{"status":"ok"}', JSON)),
@@ -232,24 +231,21 @@ class _HttpHandlers:
         self._writer.close()
 
     def _endpoint(self, endpoint: Endpoint) -> Route:
-        async def handle(request: Request) -> Response:
+        async def handle(request: Request) -> bytes:
             arguments = _arguments(request, await request.body(), endpoint)
             request.scope["ragembed.arguments"] = arguments
-            return json_response(await self.workers.run(lambda: as_json(self.answers.answer(endpoint.name, arguments))))
+            return await self.workers.run(lambda: as_json(self.answers.answer(endpoint.name, arguments)))
 
         return _route(endpoint.path, endpoint.name, handle, *endpoint.methods)
 
-    async def _embeddings(self, request: Request) -> Response:
+    async def _embeddings(self, request: Request) -> bytes:
         body = read_json(await request.body())
-        return json_response(await self.workers.run(lambda: as_json(http_answers.embeddings(self.stores, body))))
+        return await self.workers.run(lambda: as_json(http_answers.embeddings(self.stores, body)))
 
-    async def _models(self, _request: Request) -> Response:
-        return json_response(as_json(http_answers.models(self.stores)))
+    async def _model(self, request: Request) -> bytes:
+        return as_json(http_answers.model(self.stores, request.path_params["id"]))
 
-    async def _model(self, request: Request) -> Response:
-        return json_response(as_json(http_answers.model(self.stores, request.path_params["id"])))
-
-    async def _write(self, request: Request) -> Response:
+    async def _write(self, request: Request) -> bytes:
         """Write to the store that the query string names."""
         write: Callable[..., Any] = getattr(pushed_documents, request.scope["route"].name)
         body = [] if request.method == "DELETE" else [read_json(await request.body())]
@@ -257,15 +253,15 @@ class _HttpHandlers:
         schema = object_schema({"store": {**TEXT, "enum": names}}, ["store"] if len(names) > 1 else [])
         served = self.stores[checked(_query_arguments(request), schema, "documents").get("store", names[0])]
         given = [served, *request.path_params.values(), *body, wait]
-        return json_response(await self._writer.run(lambda: as_json(write(*given))))
+        return await self._writer.run(lambda: as_json(write(*given)))
 
-    async def _ready(self, _request: Request) -> Response:
+    async def _ready(self, _request: Request) -> Response | bytes:
         async with self._ready_lock:  # anyone may ask: the stores are looked at once a second
             if time.monotonic() >= self._ready_until:
                 stores = self.stores.values()
                 self._is_ready = await self._probes.run(lambda: self._is_warm and all(one.size() for one in stores))
                 self._ready_until = time.monotonic() + 1.0
-        return json_response(b'{"status":"ready"}') if self._is_ready else problem(503, "a store is not ready")
+        return b'{"status":"ready"}' if self._is_ready else problem(503, "a store is not ready")
 
     async def _metrics(self, _request: Request) -> Response:
         def work() -> str:
@@ -317,7 +313,7 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)
 
 
-def _route(path: str, name: str, handle: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
+def _route(path: str, name: str, handle: Callable[[Request], Awaitable[Response | bytes]], *methods: str) -> Route:
     """Return a route whose id may have slashes, so that the handler says what is wrong with it."""
     return Route(path.replace("{id}", "{id:path}"), answering(handle), methods=methods or ["GET"], name=name)
 
@@ -364,10 +360,10 @@ def _parsed(text: str, schema: Schema) -> Any:
     return text
 
 
-async def _no_route(_request: Request, error: HTTPException) -> Response:
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return problem(404, "there is nothing at this path: /docs lists the paths")
-    return problem(405, "this path does not accept this method: /docs lists the methods", **(error.headers or {}))
+async def _no_route(_request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.headers:  # the methods that the path accepts
+        return problem(405, "this path does not accept this method: /docs lists the methods", **error.headers)
+    return problem(404, "there is nothing at this path: /docs lists the paths")
 
 
 # The process

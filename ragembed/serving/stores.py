@@ -87,23 +87,17 @@ class ServedStore:
         """
         logged = None
         while not stop.is_set():
-            error = self._watch(stop)
-            if isinstance(error, StoreLockedError):
+            try:
+                Watcher(self.path, opened=self.open()).run(stop)
+            except StoreLockedError as error:
                 _LOG.error("the files of the store %s are not watched: %s", self.name, error)
                 return
-            if error is not None and str(error) != logged:
-                logged = str(error)
-                again = f"next attempt in {_WATCH_RETRY_SECONDS:g} s"
-                _LOG.error("the files of the store %s are not watched, %s: %s", self.name, again, error)
+            except (RagembedError, OSError) as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    again = f"next attempt in {_WATCH_RETRY_SECONDS:g} s"
+                    _LOG.error("the files of the store %s are not watched, %s: %s", self.name, again, error)
             stop.wait(_WATCH_RETRY_SECONDS)
-
-    def _watch(self, stop: threading.Event) -> RagembedError | OSError | None:
-        """Watch the store until ``stop`` is set or an error occurs, and return the error."""
-        try:
-            Watcher(self.path, opened=self.open()).run(stop)
-        except (RagembedError, OSError) as error:
-            return error
-        return None
 
     def state(self) -> str | None:
         """Return a note if results may miss something, because a run is under way or was interrupted."""
