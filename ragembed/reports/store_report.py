@@ -335,14 +335,13 @@ def _duplicates(data: ReportData) -> Element:
                 f"Search shows one result for each group.{compared}",
             )
         )
-        for group in data.duplicates:
-            first = group.chunks[0]
-            left = group.size - len(group.chunks)
-            places = [f"{chunk.file}{chunk.place}" for chunk in group.chunks] + ([f"and {left:,} more"] if left else [])
+        for chunks, size in data.duplicates:
+            first, left = chunks[0], size - len(chunks)
+            places = [f"{chunk.file}{chunk.place}" for chunk in chunks] + ([f"and {left:,} more"] if left else [])
             parts.append(
                 element(
                     "details",
-                    element("summary", f"{group.size:,} × {shortened(_line(first.text), 100)}"),
+                    element("summary", f"{size:,} × {shortened(_line(first.text), 100)}"),
                     element("ul", *(element("li", place) for place in places)),
                     element("pre", shortened(first.text, 600), dir="auto"),
                 )
