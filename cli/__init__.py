@@ -50,8 +50,6 @@ ALIASES: Mapping[str, str] = {
     **dict.fromkeys(("info", "stats"), "status"),
 }
 """Other names of commands, which ``ragembed --help`` does not list."""
-_OPTIONS = ("help", "version")
-"""Options of ``ragembed`` that can be given as a command."""
 
 _PACKAGES = (
     *("numpy", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu", "torch", "transformers", "huggingface-hub"),
@@ -60,7 +58,7 @@ _PACKAGES = (
 """Packages whose versions ``ragembed --version --verbose`` prints, which is all that a bug report needs."""
 _LONG = ("index", "collection", "delete", "refit", "doctor", "report", "eval", "papers")
 """The commands that take so long that they say at once when they are interrupted."""
-_WITH_PROJECT = ("index", "query")
+WITH_PROJECT = ("index", "query")
 """The commands whose options ``ragembed.toml`` can set."""
 
 # Without this, Python searches all objects for garbage before it exits. With PyTorch, this takes a fifth of a second.
@@ -138,7 +136,7 @@ class LazyGroup(HelpfulGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them for ``--version``; ``help query`` is ``query --help``."""
-        if args and args[0] in _OPTIONS:
+        if args and args[0] in ("help", "version"):
             args = [*args[1:], f"--{args[0]}"]
         ctx.meta[_ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
@@ -152,7 +150,7 @@ class LazyGroup(HelpfulGroup):
             from ragembed.cli.output import interruption_noted
 
             ctx.with_resource(interruption_noted())
-        if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(remaining):
+        if command is not None and name in WITH_PROJECT and not {"-h", "--help"} & set(remaining):
             from ragembed.cli.project import option_defaults
 
             ctx.default_map = {name: option_defaults(command)}

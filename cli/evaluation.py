@@ -7,26 +7,39 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragembed.cli.output import print_record, terminal_width
-from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
+from ragembed.cli.requests import NamedConfig, embedder_config
 from ragembed.config.settings import PRESETS, EmbedderConfig
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import listed
+from ragembed.evaluation.judgements import (
+    JudgedQueries,
+    RetrievalCollection,
+    beir_qrels,
+    read_beir,
+    read_beir_queries,
+    read_document_ids,
+    read_jsonl_collection,
+    read_qrels,
+    require_known,
+)
+from ragembed.evaluation.retrieval import Difference, Measure, compare, paired_bootstrap
+from ragembed.evaluation.runs import read_run
+from ragembed.evaluation.table import Result, columns, csv_rows, folded, labels, text_table, undefined_lines, wrapped
+from ragembed.evaluation.tasks import DEPTH as EXACT_DEPTH
+from ragembed.evaluation.tasks import Measured, evaluate, measured_rankings, retrieval_task
+from ragembed.indexes import Collection, Store
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.store_evaluation import SearchSettings
+from ragembed.indexes.store_evaluation import DEPTH, Rankings, SearchSettings, in_store, rank, rank_in_store
 from ragembed.printable import printable, printable_line
 from ragembed.progress import Progress, TrainingProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection
-    from ragembed.evaluation.retrieval import Difference, Measure
-    from ragembed.evaluation.table import Result
-    from ragembed.evaluation.tasks import Measured
-    from ragembed.indexes.store_evaluation import Rankings
+from ragembed.reports.page import evaluation_page, write_page
 
 _CONFIGURATIONS = (".toml", ".json")
 _NUMBERS = ("alpha", "feedback", "hubness")
@@ -140,15 +153,11 @@ def _settings(spec: str, text: str) -> dict[str, Any]:
                 f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} at most once, such as alpha=0.8"
             )
         name, stated = key.strip(), value.strip()
-        settings[name] = _number(spec, name, stated) if name in _NUMBERS else stated
+        try:
+            settings[name] = float(stated) if name in _NUMBERS else stated
+        except ValueError:
+            raise ConfigError(f"{spec!r}: {name} is {stated!r}: expected a number") from None
     return settings
-
-
-def _number(spec: str, name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{spec!r}: {name} is {text!r}: expected a number") from None
 
 
 _CORPUS = "corpus.jsonl"
@@ -176,8 +185,6 @@ def has_documents(path: Path, corpus: Path | None) -> bool:
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read a BEIR folder, or a file of judged queries with the documents in ``corpus`` or beside it."""
-    from ragembed.evaluation.judgements import JudgedQueries, beir_qrels, read_beir, read_jsonl_collection
-
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
     else:
@@ -190,8 +197,6 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) and, if there are documents, only their ids."""
-    from ragembed.evaluation.judgements import read_document_ids, require_known
-
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
         return judged
@@ -203,8 +208,6 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_alone(path: Path, split: str) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) without documents."""
-    from ragembed.evaluation.judgements import beir_qrels, read_beir_queries, read_qrels
-
     if not path.is_dir():
         return Judged(_name(path), path, read_qrels(path))
     queries = read_beir_queries(path, split)
@@ -248,11 +251,6 @@ def measure(
 
 
 def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress: TrainingProgress) -> Measured:
-    from ragembed.evaluation.inputs import listed
-    from ragembed.evaluation.judgements import require_known
-    from ragembed.evaluation.runs import read_run
-    from ragembed.evaluation.tasks import measured_rankings
-
     rankings, relevance = read_run(run), judged.queries.relevance
     if judged.known is not None:
         named = dict.fromkeys(document for ranking in rankings.values() for document in ranking)
@@ -273,9 +271,6 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], progress
 def _of_store(
     judged: Judged, path: Path | NamedStores, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
-    from ragembed.indexes import Collection, Store
-    from ragembed.indexes.store_evaluation import DEPTH, in_store, rank_in_store
-
     with Collection.open(path.paths) if isinstance(path, NamedStores) else Store.open(path) as store:
         judgements = in_store(store, judged.queries, judged.origin)
         rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
@@ -289,30 +284,18 @@ def _of_collection(
     depth: int | None,
     progress: Progress,
 ) -> Iterator[Measured]:
-    """Yield the measures of searches: by exact search if all are dense, else by search in temporary stores."""
-    if any(system.search is None or system.search.mode != "dense" for system in systems):
-        yield from _by_stores(collection, systems, measures, depth, progress)
+    """Yield the measures of searches: by exact search if all are dense, else by search in temporary stores.
+
+    There is one store per configuration, and one without vectors for lexical search.
+    """
+    if all(system.search is not None and system.search.mode == "dense" for system in systems):
+        configs = [system.config for system in systems if system.config is not None]
+        task = retrieval_task(collection, measures, depth or EXACT_DEPTH)
+        for _, measured in evaluate(task, configs, progress=progress):
+            if measured.undefined is not None:
+                raise ConfigError(f"{collection.name}: {measured.undefined}")
+            yield measured
         return
-    from ragembed.evaluation.tasks import DEPTH, evaluate, retrieval_task
-
-    configs = [system.config for system in systems if system.config is not None]
-    for _, measured in evaluate(retrieval_task(collection, measures, depth or DEPTH), configs, progress=progress):
-        if measured.undefined is not None:
-            raise ConfigError(f"{collection.name}: {measured.undefined}")
-        yield measured
-
-
-def _by_stores(
-    collection: RetrievalCollection,
-    systems: Sequence[System],
-    measures: Mapping[str, Measure],
-    depth: int | None,
-    progress: Progress,
-) -> list[Measured]:
-    """Search one temporary store per configuration, and one without vectors for lexical search."""
-    from ragembed.embedder import Embedder
-    from ragembed.indexes.store_evaluation import DEPTH, rank
-
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):
         by_config.setdefault(system.config, []).append(i)
@@ -323,40 +306,19 @@ def _by_stores(
         rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
         scored = (_scored(ranking, collection.relevance, measures) for ranking in rankings)
         by_system.update(zip(members, scored, strict=True))
-    return [by_system[i] for i in range(len(systems))]
+    yield from (by_system[i] for i in range(len(systems)))
 
 
 def _scored(
     rankings: Rankings, relevance: Mapping[str, Mapping[str, int]], measures: Mapping[str, Measure]
 ) -> Measured:
-    from ragembed.evaluation.tasks import measured_rankings
-
     ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
     return replace(measured_rankings(ids, relevance, measures), rankings=rankings)
 
 
 CSV = {"csv": "csv (one line per result)"}
 """The format that the evaluations have beside those of every command."""
-_EVERY_LAYER = "each"
 _TASK = "retrieval"
-_DIFFERENCE = ("difference", "low", "high", "p_value")
-
-
-def candidates(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return every combination of the embedding options; ``query_fit`` is the default of that option.
-
-    The layer ``each`` stands for every single layer of the model.
-    """
-    layers: tuple[str, ...] = options["layers"]
-    if _EVERY_LAYER in layers:
-        from ragembed.config.settings import DEFAULT_MODEL
-        from ragembed.models.files import find_model, model_shape
-
-        named = embedder_config({name: options[name] for name in ("config_file", "model")})
-        _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)
-        every = [str(layer) for layer in range(-1, count + 1)]
-        layers = tuple(dict.fromkeys(layer for name in layers for layer in (every if name == _EVERY_LAYER else [name])))
-    return embedder_configs({**options, "layers": layers}, query_fit=query_fit)
 
 
 def names(collections: Sequence[str], paths: Sequence[Path]) -> list[str]:
@@ -367,8 +329,6 @@ def names(collections: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 def results(collection: str, named: Sequence[NamedConfig], measured: Iterable[Measured]) -> Iterator[Result]:
     """Yield the results of a collection; later ones with their difference from the first, if it can be computed."""
-    from ragembed.evaluation.table import Result
-
     first: Measured | None = None
     for (name, config), outcome in zip(named, measured, strict=True):
         first = first or outcome
@@ -379,27 +339,21 @@ def _difference_to(first: Measured, later: Measured) -> dict[str, dict[str, floa
     """Return the difference of the headline measure, or nothing without per-query values for at least two queries."""
     if first is later or first.by_query is None or later.by_query is None or len(first.by_query) < 2:
         return {}
-    from ragembed.evaluation.retrieval import paired_bootstrap
-
     tested = paired_bootstrap(later.by_query, first.by_query)
-    return {"difference_to_first": {name: getattr(tested, name) for name in _DIFFERENCE}}
+    return {"difference_to_first": asdict(tested)}
 
 
 def print_results(task: str, evaluated: Sequence[Result], output: str, html: Path | None = None) -> None:
     """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
-    from ragembed.evaluation.table import csv_rows
-
     objects = [
         {"task": task, "collection": row.collection, "name": row.name, **row.scores, "config": row.config.to_dict()}
         for row in evaluated
     ]
-    _emit(task, objects, csv_rows(evaluated), _result_lines(evaluated, terminal_width()), output, html)
+    emit(task, objects, csv_rows(evaluated), _result_lines(evaluated, terminal_width()), output, html)
 
 
 def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[str]:
     """Yield the lines of the tables, the pairs of alignment, the differences from the first, and undefined results."""
-    from ragembed.evaluation.table import columns, labels, text_table, undefined_lines, wrapped
-
     yield text_table(evaluated, width=width)
     for score in ("uniformity", "alignment"):
         having = [result for result in evaluated if score in result.scores]
@@ -417,33 +371,38 @@ def _result_lines(evaluated: Sequence[Result], width: int | None) -> Iterator[st
         yield from wrapped(line, width)
 
 
-def _emit(
+def emit(
     task: str,
     objects: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     lines: Iterable[str],
     output: str,
-    html: Path | None,
+    html: Path | None = None,
 ) -> None:
-    """Print ``objects`` as JSON, ``rows`` as CSV or ``lines`` as text, and write the page ``html``, if given."""
+    """Print ``objects`` as JSON, ``rows`` as CSV or ``lines`` as text, and write the page ``html``, if given.
+
+    In CSV, nested dictionaries get a column for each part.
+    """
     if output == "csv":
-        print_csv(rows)
+        flat: list[dict[str, Any]] = []
+        for row in rows:
+            flat.append({})
+            for name, value in row.items():
+                parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else None
+                flat[-1] |= {name: value} if parts is None else parts
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(head for row in flat for head in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+        click.echo(printable(text.getvalue()), nl=False)
     elif output == "text":
         click.echo(printable("\n".join(lines)))
-    else:
-        print_objects(task, objects, output)
-    if html is not None:
-        from ragembed.reports.page import evaluation_page, write_page
-
-        write_page(html, evaluation_page(task, objects))
-
-
-def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Print JSON: one object per line, or a single object with a list if there are several results."""
-    if len(objects) == 1:
+    elif len(objects) == 1:
         print_record(objects[0], output)
     else:
         print_record({"task": task, "results": list(objects)}, output, "results")
+    if html is not None:
+        write_page(html, evaluation_page(task, objects))
 
 
 def _difference_line(name: str, tested: Mapping[str, float]) -> str:
@@ -467,6 +426,11 @@ class Row:
         """The measures without the number of queries, in per cent."""
         return {name: value for name, value in self.measured.scores.items() if name != "queries"}
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the system with its measures and settings as JSON values."""
+        config = {} if self.system.config is None else {"config": self.system.config.to_dict()}
+        return {"name": self.system.label, **self.means, **self.system.about(), **config}
+
 
 def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> None:
     """Print one line per system, with the difference from the first on its collection, as :func:`print_results`."""
@@ -478,12 +442,10 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
     ]
     objects = [{"task": _TASK, **record, **row.system.about()} for row, record in zip(rows, records, strict=True)]
     lines = _row_lines(rows, [record.get("difference_to_first") for record in records])
-    _emit(_TASK, objects, records, lines, output, html)
+    emit(_TASK, objects, records, lines, output, html)
 
 
 def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]:
-    from ragembed.evaluation.table import folded, wrapped
-
     width = terminal_width()
     for i, collection in enumerate(dict.fromkeys(row.collection for row in rows)):
         of_collection = [row for row in rows if row.collection == collection]
@@ -503,45 +465,25 @@ def _row_lines(rows: Sequence[Row], differences: Sequence[Any]) -> Iterator[str]
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
     """Print the difference of each measure for each pair of systems on the same queries, as :func:`print_results`."""
-    from ragembed.evaluation.retrieval import compare
-
-    compared = []
+    objects, records, texts = [], [], []
     for a, b in pairs:
         first: Any = a.measured.score
         second: Any = b.measured.score
-        compared.append((a, b, compare(first, second)))
-    records = [
-        {"collection": a.collection, "measure": name, "a": a.system.label, "b": b.system.label}
-        | asdict(difference)
-        | {"significant": difference.significant}
-        for a, b, differences in compared
-        for name, difference in differences.items()
-    ]
-    lines = ["\n\n".join("\n".join(_comparison(*comparison)) for comparison in compared)]
-    _emit(_TASK, [_comparison_dict(*comparison) for comparison in compared], records, lines, output, html)
-
-
-def _comparison_dict(a: Row, b: Row, differences: dict[str, Difference]) -> dict[str, Any]:
-    def system(row: Row) -> dict[str, Any]:
-        config = {} if row.system.config is None else {"config": row.system.config.to_dict()}
-        return {"name": row.system.label, **row.means, **row.system.about(), **config}
-
-    return {
-        "task": _TASK,
-        "collection": a.collection,
-        "queries": a.measured.scores["queries"],
-        "a": system(a),
-        "b": system(b),
-        "differences": {
-            name: {field: getattr(tested, field) for field in (*_DIFFERENCE, "significant")}
-            for name, tested in differences.items()
-        },
-    }
+        differences = compare(first, second)
+        fields = {name: asdict(tested) | {"significant": tested.significant} for name, tested in differences.items()}
+        names = {"a": a.system.label, "b": b.system.label}
+        records += [{"collection": a.collection, "measure": name, **names, **row} for name, row in fields.items()]
+        about = {"task": _TASK, "collection": a.collection, "queries": a.measured.scores["queries"]}
+        without_means = {
+            name: {key: value for key, value in row.items() if key not in ("first", "second")}
+            for name, row in fields.items()
+        }
+        objects.append({**about, "a": a.to_dict(), "b": b.to_dict(), "differences": without_means})
+        texts.append("\n".join(_comparison(a, b, differences)))
+    emit(_TASK, objects, records, ["\n\n".join(texts)], output, html)
 
 
 def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[str]:
-    from ragembed.evaluation.table import folded, wrapped
-
     width = terminal_width()
     queries = f"{a.measured.scores['queries']:,} queries"
     yield from wrapped(f"{a.collection}, {queries}: A = {a.system.label}, B = {b.system.label}", width)
@@ -560,18 +502,3 @@ def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[
             yield from wrapped(f"{system} is significantly better in {', '.join(names)} (p < 0.05)", width)
     if better[""]:
         yield from wrapped(f"no significant difference in {', '.join(better[''])}", width)
-
-
-def print_csv(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line per dictionary, below a header with the keys of all; nested ones get a column for each part."""
-    rows: list[dict[str, Any]] = []
-    for line in lines:
-        rows.append({})
-        for name, value in line.items():
-            parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else None
-            rows[-1] |= {name: value} if parts is None else parts
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(head for row in rows for head in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    click.echo(printable(text.getvalue()), nl=False)

@@ -12,7 +12,7 @@ from ragembed.cli.searched import namer, open_searched, place_in_store, say_left
 from ragembed.contributions import Contributions, WordShare
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of, places_in
-from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart, WhyNot
+from ragembed.indexes.search.explain import Explanation, FileRank, ScorePart
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import RelevanceParts, relevance_word
 from ragembed.indexes.types import ChunkRecord
@@ -223,11 +223,8 @@ def explain_absence(
         say_left_out(opened)
         shown = namer(opened)(absence.source, name)
     about = {"query": query, "path": shown, "k": count, **({} if name is None else {"store": name})}
-    if not print_record({**about, **absence.to_dict()}, output):
-        _print(absence, shown, count)
-
-
-def _print(absence: WhyNot, shown: str, count: int) -> None:
+    if print_record({**about, **absence.to_dict()}, output):
+        return
     rank = absence.rank_in_mode.rank
     place = f"rank {rank}" if rank is not None else "not found"
     inside = "" if rank is None else f", {'among' if rank <= count else 'not among'} the first {count}"
@@ -237,7 +234,13 @@ def _print(absence: WhyNot, shown: str, count: int) -> None:
     phrases = [phrase for phrase in absence.phrases if phrase.results - phrase.here >= LEAST]
     words = [word for word in absence.words if word.results - word.here >= LEAST and is_word(word.word)]
     others = f"the {counted(absence.results, 'result')} from other files"
-    compared = f"score lower in the file{_lines(absence.chunk)} than in {others}"
+    chunk = absence.chunk.chunk
+    member = member_of(absence.chunk.source, chunk.metadata)
+    lines = places_in(
+        member or absence.chunk.source or "", chunk.start_line, chunk.end_line, chunk.page, chunk.end_page
+    )
+    best = ", ".join(printable_line(part) for part in (member, lines) if part)
+    compared = f"score lower in the file{f' (best chunk: {best})' if best else ''} than in {others}"
     say(f"Words of the query that {compared}:" if phrases or words else f"No words of the query {compared}.")
     for phrase in phrases[:_WORDS]:
         elsewhere = "" if phrase.here else ", elsewhere in the file" if phrase.in_file else ", not in the file"
@@ -261,12 +264,3 @@ def _rank_line(standing: FileRank, count: int) -> str:
         return f"the file contains no word of the query{needed}"
     would = "" if standing.score is None else f"; on their scale, its score would be {standing.score:.3f}"
     return f"not among the {standing.of:,} candidates{would}{needed}"
-
-
-def _lines(record: ChunkRecord) -> str:
-    chunk = record.chunk
-    places = [member_of(record.source, chunk.metadata)]
-    name = places[0] or record.source or ""
-    places.append(places_in(name, chunk.start_line, chunk.end_line, chunk.page, chunk.end_page))
-    shown = ", ".join(printable_line(place) for place in places if place)
-    return f" (best chunk: {shown})" if shown else ""

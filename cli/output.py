@@ -39,18 +39,13 @@ def print_record(value: Mapping[str, Any], output: str, lines: str | None = None
 
     As ``jsonl``, each object of ``value[lines]`` is printed on its own line, if ``lines`` is given.
     """
-    if output == "json":
-        click.echo(_as_json(value, indent=2))
-    elif output == "jsonl":
-        for line in [value] if lines is None else value[lines]:
-            click.echo(_as_json(line))
-    else:
+    if output not in ("json", "jsonl"):
         return False
+    indent = 2 if output == "json" else None
+    for one in [value] if indent or lines is None else value[lines]:
+        record = {"schema_version": SCHEMA_VERSION, **one}
+        click.echo(printable_json(json.dumps(record, ensure_ascii=False, indent=indent)))
     return True
-
-
-def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    return printable_json(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=indent))
 
 
 def for_terminal() -> bool:

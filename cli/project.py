@@ -90,10 +90,8 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
     Without ``--store`` and ``--in``, this is the default collection of the project, or that of the user if no store is
     found.
     """
-    if store is not None and collections is not None:
-        raise click.UsageError("got both --store and --in: give one of them")
     if collections is not None:
-        return names_in(collections)
+        return names_in(collections, store)
     if store is not None or os.environ.get(layout.STORE_VARIABLE):
         return None
     current = project()
@@ -103,14 +101,16 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
     return None if default is None else [default]
 
 
-def names_in(collections: str) -> list[str]:
-    """Return the names in a value of ``--in``."""
+def names_in(collections: str, store: Path | None = None) -> list[str]:
+    """Return the names in a value of ``--in``; raise a usage error if there is a value of ``--store``, too."""
+    if store is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
     return [name.strip() for name in collections.split(",")]
 
 
-def stores_in(collections: str) -> dict[str, Path]:
-    """Return the stores that a value of ``--in`` names, by name."""
-    return chosen_stores(names_in(collections), collections_files())
+def stores_in(collections: str, store: Path | None = None) -> dict[str, Path]:
+    """Return the stores that a value of ``--in`` names, by name; raises as :func:`names_in` does."""
+    return chosen_stores(names_in(collections, store), collections_files())
 
 
 def option_defaults(command: click.Command) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
 from ragembed.config.fields import settings_of
-from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
+from ragembed.config.settings import DEFAULT_MODEL, DEFAULT_PRESET, EmbedderConfig
 from ragembed.config.specs import PLAIN, TEXT
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig, IndexingOptions, Store
 from ragembed.indexes.indexing.request import stored_config, stored_request
+from ragembed.models.files import find_model, model_shape
 
 _READING_OPTIONS = tuple(settings_of(IndexingOptions))
 
@@ -76,8 +77,17 @@ def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> E
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return one configuration for each combination of values; ``query_fit`` None keeps the preset's value."""
+    """Return one configuration for each combination of values; ``query_fit`` None keeps the preset's value.
+
+    The layer ``each`` stands for every single layer of the model.
+    """
     settings = _given(options)
+    if "each" in settings.get("layers", ()):
+        named = embedder_config({name: options[name] for name in ("config_file", "model")})
+        _, count = model_shape(find_model(DEFAULT_MODEL if named is None else named.model).folder)
+        every = [str(layer) for layer in range(-1, count + 1)]
+        layers = (layer for name in settings["layers"] for layer in (every if name == "each" else [name]))
+        settings["layers"] = tuple(dict.fromkeys(layers))
     if query_fit is not None:
         settings.setdefault("query_fit", (query_fit,))
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}

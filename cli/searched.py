@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ragembed.cli.output import print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import choose_store, chosen_collections, collections_files, stores_in
 from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
-from ragembed.errors import ConfigError, RagembedError
+from ragembed.errors import ConfigError, RagembedError, StoreError
 from ragembed.indexes import Collection, Store
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.indexing.index_run import index_files
@@ -92,60 +92,44 @@ class StoreReport:
 
 
 def report_stores(
-    store: Path | None, collections: str | None, output: str, examine: Callable[[Path], StoreReport]
+    store: Path | None,
+    collections: str | None,
+    output: str,
+    examine: Callable[[Mapping[str, Path]], StoreReport],
+    *,
+    by_embedder: bool = False,
 ) -> None:
-    """Print the report of each chosen store, or that it cannot be read, and exit with the worst status."""
+    """Print the report of each chosen store, or that it cannot be read, and exit with the worst status.
+
+    ``examine`` gets one store, or with ``by_embedder`` all those of the collections with the same embedder.
+    """
     if collections is None:
-        report = examine(choose_store(store))
+        report = examine({"": choose_store(store)})
         if not print_record(report.record, output, report.lines):
             report.show()
         raise click.exceptions.Exit(report.status)
-    stores = _stores(store, collections)
-    _print_reports("stores", (({"name": name}, partial(examine, path)) for name, path in stores.items()), output)
-
-
-def report_groups(
-    store: Path | None, collections: str, output: str, examine: Callable[[Mapping[str, Path]], StoreReport]
-) -> None:
-    """Print a report on each group of stores of collections with the same embedder, and exit with the worst status."""
-    stores = _stores(store, collections)
-    with Collection.open(stores) as opened:
-        groups = opened.groups("dense")
-        problems = dict(opened.problems)
-    reports = [
-        *(({"stores": names}, partial(examine, {name: stores[name] for name in names})) for names in groups),
-        *(({"stores": [name]}, partial(_failed, problem)) for name, problem in problems.items()),
-    ]
-    _print_reports("groups", reports, output)
-
-
-def _stores(store: Path | None, collections: str) -> dict[str, Path]:
-    if store is not None:
-        raise click.UsageError("got both --store and --in: give one of them")
-    return stores_in(collections)
-
-
-def _print_reports(
-    name: str, reports: Iterable[tuple[Mapping[str, Any], Callable[[], StoreReport]]], output: str
-) -> None:
-    """Print what each function returns, with its store or stores, or its error, and exit with the worst status."""
+    stores = stores_in(collections, store)
+    groups, problems = [[name] for name in stores], dict[str, str]()
+    if by_embedder:
+        with Collection.open(stores) as opened:
+            groups = opened.groups("dense")
+            problems = dict(opened.problems)
     entries, worst = [], 0
-    for about, examine in reports:
+    for names in [*groups, *([name] for name in problems)]:
         try:
-            report = examine()
+            if problem := problems.get(names[0]):
+                raise StoreError(problem)
+            report = examine({name: stores[name] for name in names})
         except (RagembedError, OSError) as error:
-            report = _failed(str(error))
-        entries.append({**about, **report.record})
+            report = StoreReport({"problem": str(error)}, partial(say, f"error: {error}"), ERROR_EXIT)
+        entries.append({**({"stores": names} if by_embedder else {"name": names[0]}), **report.record})
         worst = max(worst, report.status)
         if output == "text":
-            say(f"{about['name'] if 'name' in about else ', '.join(about['stores'])}:")
+            say(f"{', '.join(names)}:")
             report.show()
-    print_record({name: entries}, output, name)
+    member = "groups" if by_embedder else "stores"
+    print_record({member: entries}, output, member)
     raise click.exceptions.Exit(worst)
-
-
-def _failed(problem: str) -> StoreReport:
-    return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
 
 
 def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None, str]:

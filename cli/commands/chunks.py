@@ -85,9 +85,14 @@ def command(
         about = {"path": path, "chunks": entries}
         for state in states - {None}:
             say(f"note: {path}: {state} since it was indexed", err=True)
-    if not print_record(about, output, "chunks"):
-        for entry in entries:
-            _print_chunk(entry, about["path"])
+    for entry in () if print_record(about, output, "chunks") else entries:
+        name, lines = entry.get("member", about["path"] or ""), (entry["start_line"], entry["end_line"])
+        place = places_in(name, *lines, entry["page"], entry.get("end_page")) or "no lines"
+        if "member" in entry:
+            place = f"{printable_line(name)}, {place}"
+        above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
+        click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable_line(above)}")
+        click.echo(printable(entry["text"]))
 
 
 def _split(file: Place, store: Path, model: str | None, reading_options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -157,14 +162,3 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
         "headings": list(chunk.headings),
         "text": chunk.text,
     }
-
-
-def _print_chunk(entry: dict[str, Any], path: str | None) -> None:
-    name = entry.get("member", path or "")
-    end_page = entry.get("end_page")
-    place = places_in(name, entry["start_line"], entry["end_line"], entry["page"], end_page) or "no lines"
-    if "member" in entry:
-        place = f"{printable_line(entry['member'])}, {place}"
-    above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
-    click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable_line(above)}")
-    click.echo(printable(entry["text"]))

@@ -16,8 +16,6 @@ from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, rend
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.printable import printable
 
-_NO_CONTEXT_EXIT = 1
-
 
 @click.command(name="context")
 @click.argument("query", nargs=-1, required=True, metavar="QUERY...")
@@ -84,4 +82,4 @@ def command(
     if not context.blocks:
         best = f": the best hit is {context.left_out[0]}" if context.left_out else ""
         say(f"no text fits into {budget:,} tokens{best}" if best else "no results", err=True)
-        raise click.exceptions.Exit(_NO_CONTEXT_EXIT)
+        raise click.exceptions.Exit(1)

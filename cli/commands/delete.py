@@ -15,8 +15,6 @@ from ragembed.errors import ConfigError
 from ragembed.indexes import Store
 from ragembed.indexes.storage.layout import file_path, is_below, source_path
 
-_NOTHING_EXIT = 1
-
 
 @click.command(name="delete", cls=WritingCommand)
 @click.argument("files", nargs=-1, type=PlacePath(), metavar="[PATH]...")
@@ -69,4 +67,4 @@ def command(
             err=True,
         )
     if not deleted and not gone:
-        raise click.exceptions.Exit(_NOTHING_EXIT)
+        raise click.exceptions.Exit(1)

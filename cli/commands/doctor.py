@@ -22,7 +22,7 @@ from ragembed.cli.output import counted, say, say_choice, shown_path, warnings_a
 from ragembed.cli.requests import index_config
 from ragembed.cli.searched import StoreReport, each_in_option, report_stores, say_notes
 from ragembed.errors import IncompatibleStoreError, ModelError
-from ragembed.indexes import Diagnosis, Finding, Store, diagnose
+from ragembed.indexes import Diagnosis, Store, diagnose
 from ragembed.indexes.doctor.diagnosis import CHECKS
 from ragembed.indexes.integrity import Part, Problem, Report
 from ragembed.indexes.verification import verify_store
@@ -98,7 +98,8 @@ def command(
         raise click.UsageError("--wait applies only with --integrity or --repair: add one of them")
     progress = StderrProgress(quiet=quiet)
 
-    def examined(where: Path) -> StoreReport:
+    def examined(stores: Mapping[str, Path]) -> StoreReport:
+        [where] = stores.values()
         if not (repair or integrity):
             diagnosis = diagnose(where, progress)
             show = partial(_print_diagnosis, diagnosis, where, quiet=quiet)
@@ -183,7 +184,13 @@ def _print_report(report: Report, compaction: Mapping[str, Any] | None, *, repai
 
 def _print_diagnosis(diagnosis: Diagnosis, store: Path, *, quiet: bool) -> None:
     for finding in diagnosis.findings:
-        _print_finding(finding)
+        say(f"{finding.severity}: {finding.title} [{finding.id}]")
+        say(f"    {finding.detail}")
+        for example in finding.examples:
+            say(f"    - {example}")
+        if finding.count > len(finding.examples) > 0:
+            say(f"    - and {finding.count - len(finding.examples):,} more")
+        say(f"    $ {finding.command}")
     for skipped in diagnosis.not_run:
         say(f"not run: {skipped.check}: {skipped.reason}")
     if quiet:
@@ -195,13 +202,3 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Path, *, quiet: bool) -> None:
         f"{checks - len(diagnosis.not_run):,} of {counted(checks, 'check')} ran",
         err=True,
     )
-
-
-def _print_finding(finding: Finding) -> None:
-    say(f"{finding.severity}: {finding.title} [{finding.id}]")
-    say(f"    {finding.detail}")
-    for example in finding.examples:
-        say(f"    - {example}")
-    if finding.count > len(finding.examples) > 0:
-        say(f"    - and {finding.count - len(finding.examples):,} more")
-    say(f"    $ {finding.command}")

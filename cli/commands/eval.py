@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -18,13 +18,12 @@ from ragembed.cli.evaluation import (
     NamedStores,
     Row,
     System,
-    candidates,
+    emit,
     has_documents,
     measure,
     names,
     parse_system,
     print_comparisons,
-    print_csv,
     print_results,
     print_rows,
     read_alone,
@@ -33,23 +32,20 @@ from ragembed.cli.evaluation import (
     results,
 )
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, shared, takes
-from ragembed.cli.output import print_record, shown_path
+from ragembed.cli.output import shown_path
 from ragembed.cli.project import choose_store, stores_in
-from ragembed.cli.requests import NamedConfig
+from ragembed.cli.requests import NamedConfig, embedder_configs
 from ragembed.config.fields import left_open, setting
 from ragembed.errors import ConfigError
-from ragembed.evaluation.retrieval import paired_bootstrap, score_rankings
-from ragembed.evaluation.table import aligned
+from ragembed.evaluation.retrieval import Measure, paired_bootstrap, parse_measures, score_rankings
+from ragembed.evaluation.runs import write_run
+from ragembed.evaluation.table import Result, aligned
 from ragembed.indexes import Store, apply_settings
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import DEPTH, SearchSettings, in_store, rank_in_store
-from ragembed.printable import printable
 from ragembed.progress import StderrProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.retrieval import Measure
-    from ragembed.evaluation.table import Result
+from ragembed.reports.page import check_output
 
 _SPLIT = "test"
 
@@ -164,9 +160,7 @@ class _RetrievalOptions:
     def searched_store(self, paths: Sequence[Path]) -> Path | NamedStores | None:
         """Return the stores to search: the given ones, or the nearest one for queries without documents."""
         if self.collections is not None:
-            if self.store is not None:
-                raise click.UsageError("got both --store and --in: give one of them")
-            return NamedStores(self.collections, stores_in(self.collections))
+            return NamedStores(self.collections, stores_in(self.collections, self.store))
         if self.store is not None or self.qrels is not None:
             return self.store
         alone = [path for path in paths if not has_documents(path, self.corpus)]
@@ -204,18 +198,14 @@ def retrieval(
     Scores are in per cent. Repeat an embedding option to compare its values: all combinations are evaluated and make
     one table.
     """
-    from ragembed.evaluation.retrieval import parse_measures
-
     if html is not None:
-        from ragembed.reports.page import check_output
-
         check_output(html)  # before anything is evaluated
     places = options.places(paths)
     measures = parse_measures(options.measures)
     if options.fit_fusion:
         _fit_fusion(places, options, embedding, measures, html, output)
         return
-    base = candidates(embedding, query_fit=None)
+    base = embedder_configs(embedding, query_fit=None)
     systems = _systems(places, options, base)
     _check_options_apply(options, systems, embedding)
     judged = [_read(place, options, systems) for place in places]
@@ -234,10 +224,13 @@ def retrieval(
     elif systems[0].config is None:
         print_rows([row for of_judgements in rows for row in of_judgements], output, html)
     else:
-        _print_configurations(rows, output, html)
+        every_result: list[Result] = []
+        for row in rows:
+            of_row = [NamedConfig(cell.system.label, cell.system.config) for cell in row if cell.system.config]
+            compared = results(row[0].collection, of_row, [cell.measured for cell in row])
+            every_result += [replace(result, scores={**result.scores, **row[0].system.about()}) for result in compared]
+        print_results("retrieval", every_result, output, html)
     if options.run_out is not None:
-        from ragembed.evaluation.runs import write_run
-
         write_run(options.run_out, rows[0][0].measured.rankings or {}, rows[0][0].system.label)
 
 
@@ -249,7 +242,11 @@ def _fit_fusion(
     html: Path | None,
     output: str,
 ) -> None:
-    """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
+    """Print the first of ``measures`` for each weight, and save the best weight in the store if it is better.
+
+    To be better, the weight that is best on all queries but one must gain on the query left out, on average. The
+    options that other evaluations take are errors.
+    """
     names = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
     fields = ("qrels", "corpus", *names, "mode", "language", "alpha", "feedback", "run_out")
     given = {name: getattr(options, name) for name in fields} | dict(embedding) | {"html": html}
@@ -263,7 +260,32 @@ def _fit_fusion(
     judged = read_alone(places[0], _SPLIT)
     if not judged.queries.queries:
         raise ConfigError(f"{places[0]} has judgements but no queries: expected one JSON object with a query per line")
-    fit_fusion(judged, choose_store(options.store), measures, options.depth, output)
+    path = choose_store(options.store)
+    measure, rows = next(iter(measures)), []
+    with Store.open(path) as store:
+        now = store.fusion
+        # Of equal weights, the first wins.
+        alphas = list(dict.fromkeys([now.alpha, *(number / 10 for number in range(11))]))
+        judgements = in_store(store, judged.queries, judged.origin)
+        if len(judgements.relevance) < 2:
+            raise ConfigError(f"{judged.origin} has one judged query: --fit-fusion needs at least 2")
+        for alpha in alphas:
+            search = SearchSettings("hybrid", replace(now, alpha=alpha))
+            rankings = rank_in_store(store, judged.queries.queries, judgements, search, options.depth or DEPTH)
+            ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
+            rows.append(100.0 * score_rankings(ids, judgements.relevance, measures).values[measure])
+    values = np.array(rows)
+    others = values.sum(axis=1, keepdims=True) - values
+    left_out = values[others.argmax(axis=0), np.arange(values.shape[1])]
+    gain = paired_bootstrap(left_out, values[0])
+    means = dict(zip(alphas, values.mean(axis=1).tolist(), strict=True))
+    best = max(means, key=lambda alpha: means[alpha])
+    if saved := best != now.alpha and gain.difference > 0:
+        apply_settings(path, None, replace(now, alpha=best))
+    about = {"task": "fusion", "collection": judged.name, "queries": values.shape[1], "store": str(path)}
+    about |= {"measure": measure, "now": now.alpha, "best": best, "gain": asdict(gain), "saved": saved}
+    lines = [{"alpha": alpha, measure: mean} for alpha, mean in sorted(means.items())]
+    emit("fusion", [{**about, "alphas": lines}], lines, _text(about, lines, shown_path(path)), output)
 
 
 def _systems(places: Sequence[Path], options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
@@ -332,16 +354,6 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
     return judged
 
 
-def _print_configurations(rows: Sequence[Sequence[Row]], output: str, html: Path | None) -> None:
-    """Print the table of configurations, as the other tasks do."""
-    every_result: list[Result] = []
-    for row in rows:
-        named = [NamedConfig(cell.system.label, cell.system.config) for cell in row if cell.system.config is not None]
-        measured = results(row[0].collection, named, [cell.measured for cell in row])
-        every_result += [replace(result, scores={**result.scores, **row[0].system.about()}) for result in measured]
-    print_results("retrieval", every_result, output, html)
-
-
 def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:
     if len(systems) * collections != 1:
         raise ConfigError(
@@ -351,43 +363,6 @@ def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> N
         raise ConfigError("--run-out applies only to searches: a run is already a file")
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: the folder {path.parent} does not exist")
-
-
-_ALPHAS = tuple(number / 10 for number in range(11))
-
-
-def fit_fusion(judged: Judged, path: Path, measures: Mapping[str, Measure], depth: int | None, output: str) -> None:
-    """Print the first of ``measures`` for each weight, and save the best weight in the store if it is better.
-
-    To be better, the weight that is best on all queries but one must gain on the query left out, on average.
-    """
-    measure, rows = next(iter(measures)), []
-    with Store.open(path) as store:
-        now = store.fusion
-        alphas = [now.alpha, *(alpha for alpha in _ALPHAS if alpha != now.alpha)]  # of equal weights, the first wins
-        judgements = in_store(store, judged.queries, judged.origin)
-        if len(judgements.relevance) < 2:
-            raise ConfigError(f"{judged.origin} has one judged query: --fit-fusion needs at least 2")
-        for alpha in alphas:
-            search = SearchSettings("hybrid", replace(now, alpha=alpha))
-            rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
-            ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
-            rows.append(100.0 * score_rankings(ids, judgements.relevance, measures).values[measure])
-    values = np.array(rows)
-    others = values.sum(axis=1, keepdims=True) - values
-    left_out = values[others.argmax(axis=0), np.arange(values.shape[1])]
-    gain = paired_bootstrap(left_out, values[0])
-    means = dict(zip(alphas, values.mean(axis=1).tolist(), strict=True))
-    best = max(means, key=lambda alpha: means[alpha])
-    if saved := best != now.alpha and gain.difference > 0:
-        apply_settings(path, None, replace(now, alpha=best))
-    about = {"task": "fusion", "collection": judged.name, "queries": values.shape[1], "store": str(path)}
-    about |= {"measure": measure, "now": now.alpha, "best": best, "gain": asdict(gain), "saved": saved}
-    lines = [{"alpha": alpha, measure: mean} for alpha, mean in sorted(means.items())]
-    if output == "csv":
-        print_csv(lines)
-    elif not print_record({**about, "alphas": lines}, output):
-        click.echo(printable("\n".join(_text(about, lines, shown_path(path)))))
 
 
 def _text(about: Mapping[str, Any], lines: list[dict[str, float]], store: str) -> Iterator[str]:

@@ -268,14 +268,11 @@ def _index_collection(
     wait_seconds: float,
 ) -> IndexingReport:
     from ragembed.distributed.members import create_members, stores_in, update_members
-    from ragembed.distributed.workers import ThisProcess
+    from ragembed.distributed.workers import WorkerPool
 
-    pool = pool or ThisProcess()
-    if written.stores:
-        stores = list(written.stores.values())
-        report = update_members(request, stores, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
-    else:
-        report = create_members(request, workers or 1, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+    create = partial(create_members, request, workers or 1)
+    write = partial(update_members, request, list(written.stores.values())) if written.stores else create
+    report = write(pool or WorkerPool(), progress, dry_run=dry_run, wait_seconds=wait_seconds)
     if not (written.is_named or dry_run):
         stores_by_name = stores_in(written.folder)
         add_stores(written.name, stores_by_name)

@@ -60,7 +60,12 @@ def _listing(models: Sequence[LocalModel]) -> Iterator[str]:
     if not models:
         yield "no models on this machine"
         return
-    header, *rows = aligned([("models on this machine", *_HEADER), *((model.name, *_cells(model)) for model in models)])
+    cells: list[list[str]] = [["models on this machine", *_HEADER]]
+    for model in models:
+        values = (model.dim, model.window, model.pooling, model.licence)
+        size = "" if model.bytes is None else readable_bytes(model.bytes)
+        cells.append([model.name, *("" if value is None else str(value) for value in values), size, model.place])
+    header, *rows = aligned(cells)
     yield header
     for model, row in zip(models, rows, strict=True):
         yield row
@@ -70,12 +75,6 @@ def _listing(models: Sequence[LocalModel]) -> Iterator[str]:
             yield f"    set: {_OPTIONS[model.name]}"
         if model.problem is not None:
             yield f"    not usable: {model.problem}"
-
-
-def _cells(model: LocalModel) -> list[str]:
-    values = (model.dim, model.window, model.pooling, model.licence)
-    size = "" if model.bytes is None else readable_bytes(model.bytes)
-    return [*("" if value is None else str(value) for value in values), size, model.place]
 
 
 def _prompts(model: LocalModel) -> str:

@@ -39,7 +39,6 @@ from ragembed.reranking import ModelReranker
 if TYPE_CHECKING:
     from ragembed.indexes.search.explain import Explanation
 
-_NO_HITS_EXIT = 1
 _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
 _NOT_EXPLAINED = (
@@ -197,7 +196,7 @@ def command(
         say("note: the store is being finished: how relevant the results are is not known yet", err=True)
     if not hits:
         say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
-        raise click.exceptions.Exit(_NO_HITS_EXIT)
+        raise click.exceptions.Exit(1)
 
 
 def _print_files(
@@ -244,7 +243,9 @@ def _print_hit(
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     if result["duplicates"]:
-        click.echo("    " + _near_duplicates([_place(duplicate) for duplicate in result["duplicates"]]))
+        places = [_place(duplicate) for duplicate in result["duplicates"]]
+        shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
+        click.echo(f"    and {counted(len(places), 'near-duplicate')}: {shown}")
     click.echo()
     if explanation is not None:
         from ragembed.cli.explain import explained
@@ -252,12 +253,6 @@ def _print_hit(
         for line in explained(explanation, lambda record: _place(place_json(record, name_file)), verbose=verbose):
             say(f"    {line}")
         click.echo()
-
-
-def _near_duplicates(places: Sequence[str]) -> str:
-    """Return a line such as ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7`` with a limited number of places."""
-    shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
-    return f"and {len(places):,} near-duplicate{'s' if len(places) > 1 else ''}: {shown}"
 
 
 def _place(result: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from ragembed.cli.project import choose_store
 from ragembed.indexes import Store
 from ragembed.printable import readable_bytes
 from ragembed.progress import StderrProgress
+from ragembed.reports.page import check_output, read_queries, read_results, write_page
+from ragembed.reports.store_report import report
 
 
 @click.command(name="report")
@@ -59,9 +61,6 @@ def command(
     clusters with their words, near-duplicates, token weights, drift, and the index. The file contains
     texts of the documents: share it only with people who may read them. Needs the extra papers.
     """
-    from ragembed.reports.page import check_output, read_queries, read_results, write_page
-    from ragembed.reports.store_report import report
-
     check_output(file)
     more = [read_results(results_file) for results_file in results_files]
     queries = [*asked, *([] if queries_file is None else read_queries(queries_file))]

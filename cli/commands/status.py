@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ragembed.cli import WITH_PROJECT, main
 from ragembed.cli.options import format_option, shared
 from ragembed.cli.output import counted, print_record, say, say_incomplete, shown_path
 from ragembed.cli.project import (
@@ -21,7 +23,7 @@ from ragembed.cli.project import (
     parameters,
     project,
 )
-from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores, say_notes
+from ragembed.cli.searched import StoreReport, each_in_option, report_stores, say_notes
 from ragembed.config.fields import from_json
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.settings_files import registry_file
@@ -38,8 +40,6 @@ from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.printable import readable_bytes
 
-_COMMANDS = ("index", "query")
-"""The commands whose options files can set."""
 _DEFAULT, _STORE = "default", "store"
 _STATED_DEFAULT = re.compile(r"\[default: (.*)\]", re.DOTALL)
 
@@ -74,11 +74,13 @@ def _settings(context: click.Context, given_store: Path | None) -> Iterator[tupl
     for name in collections:
         default_of = next(str(file.path) for file in files if file.default == name)
         yield {"command": None, "name": "collection", "value": name, "origin": default_of}, ""
-    group, current = context.find_root().command, project()
-    usual, stored = _values_of(None), _kept(store)
-    for command in [group.get_command(context, name) for name in _COMMANDS] if isinstance(group, click.Group) else ():
-        if command is None:
-            continue
+    current = project()
+    usual = stored = _values_of(None)
+    try:
+        stored = _values_of(store)
+    except (RagembedError, OSError) as error:
+        say(f"note: the settings that the store keeps cannot be read: {error}", err=True)
+    for command in filter(None, (main.get_command(context, name) for name in WITH_PROJECT)):
         defaults = command.make_context(str(command.name), [], resilient_parsing=True).params
         values = {name: (value, _DEFAULT) for name, value in defaults.items() if value not in (None, ())}
         for name in stored.keys() - values.keys():
@@ -95,15 +97,6 @@ def _settings(context: click.Context, given_store: Path | None) -> Iterator[tupl
                 stated = _STATED_DEFAULT.search(getattr(parameter, "help", None) or "")
                 record = {"command": command.name, "name": key, "value": value, "origin": origin}
                 yield record, stated[1] if stated else "none"
-
-
-def _kept(store: Path) -> Mapping[str, Any]:
-    """Return the values that the store keeps, or those of a new store if there is none or it cannot be read."""
-    try:
-        return _values_of(store)
-    except (RagembedError, OSError) as error:
-        say(f"note: the settings that the store keeps cannot be read: {error}", err=True)
-        return _values_of(None)
 
 
 def _values_of(path: Path | None) -> dict[str, Any]:
@@ -127,7 +120,6 @@ def _values_of(path: Path | None) -> dict[str, Any]:
         }
 
 
-_SETTINGS = ("all", "set")
 _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
 _EXTRACTION = (
     *("layers", "revision", "trust_remote_code", "template", "query_template", "pooling", "modules", "normalize"),
@@ -149,7 +141,7 @@ _EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
     "--settings",
     is_flag=False,
     flag_value="all",
-    type=click.Choice(_SETTINGS),
+    type=click.Choice(("all", "set")),
     help="Show the settings of ragembed index and query, and where each comes from; with the value set, only those "
     "that are not the defaults.",
 )
@@ -191,19 +183,17 @@ def command(
         print_settings(context, store, output, only_set=settings == "set")
         return
     if not drift:
-        report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped))
-    elif collections is None:
-        report_stores(store, collections, output, lambda where: _drift_of({"": where}))
+        report_stores(store, collections, output, lambda stores: _examined(*stores.values(), skipped=skipped))
     else:
-        report_groups(store, collections, output, lambda stores: _drift_of(stores, collections))
+        drift_of = partial(_drift_of, collections or "")
+        report_stores(store, collections, output, drift_of, by_embedder=True)
 
 
-def _drift_of(stores: Mapping[str, Path], collections: str = "") -> StoreReport:
+def _drift_of(collections: str, stores: Mapping[str, Path]) -> StoreReport:
     """Return the report of stores with the same embedder."""
     refit, again = "run ragembed refit", "delete the store and index again"
     if len(stores) == 1:
-        [path] = stores.values()
-        with Store.open(path) as store:
+        with Store.open(next(iter(stores.values()))) as store:
             report = measure_drift(store)
     else:
         with Collection.open(stores) as together:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +14,16 @@ from ragembed.cli.output import say, terminal_width
 from ragembed.config.fields import one_of, setting
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
+from ragembed.evaluation.table import wrapped
+from ragembed.extractors.kept_states import kept_states
+from ragembed.papers.reproduction import find_item, items
+from ragembed.papers.reproduction.data import COLLECTIONS
+from ragembed.papers.reproduction.figures import write
+from ragembed.papers.reproduction.reproduction_report import described, text
+from ragembed.papers.reproduction.reproduction_run import Inputs, Item, reproduce
+from ragembed.papers.sentences.plots import new_figure
 from ragembed.printable import printable
 from ragembed.progress import StderrProgress
-
-if TYPE_CHECKING:
-    from ragembed.papers.reproduction.reproduction_run import Item
 
 _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
 
@@ -80,14 +84,6 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
     The list says for each table and figure which data and which split it needs, and what differs from the paper. Each
     result is kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """
-    from ragembed.extractors.kept_states import kept_states
-    from ragembed.papers.reproduction import find_item, items
-    from ragembed.papers.reproduction.data import COLLECTIONS
-    from ragembed.papers.reproduction.figures import write
-    from ragembed.papers.reproduction.reproduction_report import text
-    from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
-    from ragembed.papers.sentences.plots import new_figure
-
     names = [*(f"table {number}" for number in options.tables), *(f"figure {number}" for number in options.figures)]
     if (names and paper is None) or not (names or options.listed):
         raise ConfigError("no table or figure of a paper: give both, such as sbert-wk --table III; --list shows all")
@@ -125,10 +121,6 @@ def command(paper: str | None, quiet: bool, options: _ReproductionOptions) -> No
 
 def _list(items: Sequence[Item], data: Path | None) -> None:
     """Print what each table and figure needs, and where the collections that are missing are published."""
-    from ragembed.evaluation.table import wrapped
-    from ragembed.papers.reproduction.data import COLLECTIONS
-    from ragembed.papers.reproduction.reproduction_report import described
-
     lines: list[str] = []
     for paper, of_paper in groupby(items, key=lambda item: item.paper):
         lines += [paper, *described(of_paper), ""]

@@ -2,74 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragembed.cli import HelpfulGroup
-from ragembed.cli.evaluation import CSV, candidates, names, print_csv, print_objects, print_results, results
+from ragembed.cli.evaluation import CSV, emit, names, print_results, results
 from ragembed.cli.options import (
     EXISTING_PATH,
     LocalPath,
     embedding_options,
     format_option,
+    setting_option,
     shared,
     with_options,
 )
 from ragembed.cli.output import say, terminal_width
-from ragembed.printable import printable
+from ragembed.cli.requests import embedder_configs
+from ragembed.config.fields import setting, settings_of
+from ragembed.config.settings import DEFAULT_MODEL
+from ragembed.evaluation.table import Result, folded
+from ragembed.evaluation.tasks import Task, evaluate
+from ragembed.extractors.kept_states import kept_states
+from ragembed.models.files import find_tokenizer
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.description import Description, describe
+from ragembed.papers.sentences.plots import check_plot, plot
+from ragembed.papers.sentences.sentence_tasks import READERS
 from ragembed.progress import StderrProgress
-
-if TYPE_CHECKING:
-    from ragembed.evaluation.table import Result
-    from ragembed.evaluation.tasks import Task
-    from ragembed.papers.sentences.description import Description
-
+from ragembed.reports.page import check_output
 
 _COMBINED = """Repeat an option to compare its values: all combinations are evaluated and make one table. --layers each
 evaluates every single layer. --query-fit is "shared" unless you give it."""
 
-plot_option = click.option(
-    "--plot",
-    "plot_file",
-    type=LocalPath(dir_okay=False),
-    help="Draw the scores to this PNG file; needs the extra papers.",
-)
 
+@dataclass(frozen=True, slots=True)
+class _ClassificationOptions:
+    """The options of classification, by the parameters of its reader."""
 
-classifier_options = {
-    "classifier": click.option(
+    classifier: str = setting(
+        "logistic",
+        "Logistic regression, or a perceptron with 50 hidden units.",
         "--classifier",
-        type=click.Choice(["logistic", "mlp"]),
-        default="logistic",
-        show_default=True,
-        help="Logistic regression, or a perceptron with 50 hidden units.",
-    ),
-    "nested": click.option(
-        "--nested",
-        is_flag=True,
-        help="Choose the regularisation by cross-validation inside of each fold; with given splits, it always is.",
-    ),
-    "relatedness": click.option(
-        "--relatedness", is_flag=True, help="Predict the relatedness scores of SICK instead of its entailment labels."
-    ),
-}
-"""The options of classification, by the parameter of its reader."""
-isotropy_options = {
-    "positive_score": click.option(
-        "--positive-score",
-        type=float,
-        metavar="SCORE",
-        default=5.0,
-        show_default=True,
-        help="Score from which sentence pairs are positive and count for the alignment.",
+        choices=("logistic", "mlp"),
     )
-}
-"""The options of isotropy, by the parameter of its reader."""
+    nested: bool = setting(
+        False,
+        "Choose the regularisation by cross-validation inside of each fold; with given splits, it always is.",
+        "--nested",
+    )
+    relatedness: bool = setting(
+        False, "Predict the relatedness scores of SICK instead of its entailment labels.", "--relatedness"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _IsotropyOptions:
+    """The option of isotropy, by the parameter of its reader."""
+
+    positive_score: float = setting(
+        5.0, "Score from which sentence pairs are positive and count for the alignment.", "--positive-score", "SCORE"
+    )
 
 
 @click.group(name="eval", cls=HelpfulGroup)
@@ -90,13 +87,13 @@ def _task(
     example: str,
     details: str,
     short: str | None = None,
-    options: Mapping[str, Callable[[Any], Any]] | None = None,
+    options: type | None = None,
 ) -> click.Command:
     """Return the command of a task.
 
     ``counted`` says what ``--runs`` counts, or is None if there is no such option.
     """
-    options = options or {}
+    own = settings_of(options) if options else {}
 
     def evaluate_task(
         paths: tuple[Path, ...],
@@ -107,21 +104,13 @@ def _task(
         runs: int | None = None,
         **given: Any,
     ) -> None:
-        from ragembed.evaluation.tasks import evaluate
-        from ragembed.extractors.kept_states import kept_states
-        from ragembed.papers.sentences.sentence_tasks import READERS
-
         if html is not None:
-            from ragembed.reports.page import check_output
-
             check_output(html)  # before anything is evaluated
-        named = candidates(given, query_fit="shared")
-        chosen = {option: given[option] for option in options}
+        named = embedder_configs(given, query_fit="shared")
+        chosen = {option: given[option] for option in own}
         read: Callable[..., Task] = READERS[name]
         tasks = [read(path, *([] if runs is None else [runs]), **chosen) for path in paths]
         if plot_file is not None:
-            from ragembed.papers.sentences.plots import check_plot
-
             check_plot(named, plot_file)
         progress = StderrProgress(quiet=quiet)
         so_far: list[Result] = []
@@ -146,8 +135,13 @@ def _task(
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
-        *options.values(),
-        plot_option,
+        *(setting_option(options, option, filled=True) for option in own if options),
+        click.option(
+            "--plot",
+            "plot_file",
+            type=LocalPath(dir_okay=False),
+            help="Draw the scores to this PNG file; needs the extra papers.",
+        ),
         shared("html", "quiet"),
         partial(format_option, more=CSV),
     )(evaluate_task)
@@ -158,8 +152,6 @@ def _task(
 def _show(name: str, evaluated: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
     print_results(name, evaluated, output, html)
     if plot_file is not None:
-        from ragembed.papers.sentences.plots import plot
-
         plot(evaluated, plot_file)
 
 
@@ -188,7 +180,7 @@ for _made in (
         "sentence2; a first column split (train, dev, test) replaces the cross-validation. For scores, the similarity "
         "is predicted and its correlation with the scores is measured. PATH can also be a probing task of SentEval, or "
         "a folder with SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA, SUBJ or SciCite as published.",
-        options=classifier_options,
+        options=_ClassificationOptions,
     ),
     _task(
         "isotropy",
@@ -198,7 +190,7 @@ for _made in (
         "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
         "pairs.",
         "Measure how evenly vectors are spread.",
-        options=isotropy_options,
+        options=_IsotropyOptions,
     ),
 ):
     command.add_command(_made)
@@ -227,25 +219,13 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
     mean number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
     tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
     """
-    from ragembed.config.settings import DEFAULT_MODEL
-    from ragembed.models.files import find_tokenizer
-    from ragembed.models.tokenizer import TextTokenizer
-    from ragembed.papers.sentences.description import describe
-
     tokenizer = TextTokenizer(find_tokenizer(DEFAULT_MODEL if model is None else model)[0])
     descriptions = [description for path in paths for description in describe(path, tokenizer)]
     objects = [{"task": "describe", **asdict(description)} for description in descriptions]
-    if output == "text":
-        click.echo(printable("\n".join(_table(descriptions))))
-    elif output == "csv":
-        print_csv(objects)
-    else:
-        print_objects("describe", objects, output)
+    emit("describe", objects, objects, _table(descriptions), output)
 
 
 def _table(descriptions: Sequence[Description]) -> list[str]:
-    from ragembed.evaluation.table import folded
-
     lines = [list(_HEADS)]
     for description in descriptions:
         both = description.words, description.tokens

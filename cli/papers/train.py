@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, get_args
 
 import click
@@ -14,6 +15,10 @@ from ragembed.cli import HelpfulGroup
 from ragembed.cli.options import EXISTING_PATH, LocalPath, format_option, setting_option, shared, takes, with_options
 from ragembed.cli.output import print_record, say
 from ragembed.config.fields import setting
+from ragembed.config.settings import EmbedderConfig
+from ragembed.evaluation.table import aligned
+from ragembed.models.files import find_model
+from ragembed.papers.training.dictionary import read_dictionaries
 from ragembed.papers.training.settings import (
     MAX_STEPS,
     PROMPT,
@@ -173,8 +178,6 @@ def defsent_plus(
     """
     chosen = tuple(_combination(combination) for combination in combinations)
     if recipe is None:
-        from ragembed.models.files import find_model
-
         recipe = recipe_for(find_model(material.model).folder)
         if not quiet:
             say(f"note: using the recipe {recipe}: choose another with --recipe", err=True)
@@ -254,7 +257,6 @@ def b2s(device: str | None, quiet: bool, output: str, options: _WordVectorOption
     The vector of a word learns to predict the word from the vectors of the sentences that contain it. Encoding with the
     result needs no model.
     """
-    from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
 
     config = EmbedderConfig(model=options.model, layers=options.layers, pooling=options.pooling, weighting="uniform")
@@ -312,8 +314,6 @@ def _train(
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
     """Yield the lines of the report: the dictionary, a table of the steps, and the command that uses the model."""
-    from ragembed.evaluation.table import aligned
-
     size = report["statistics"]
     yield (
         f"{size['definitions']:,} definitions of {size['entries']:,} entries, {report['held_out']:,} held out; longest "
@@ -334,6 +334,8 @@ def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
 
 
 def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
+    from ragembed.papers.training.outcome import spread
+
     steps = report["steps"]
     held_out, similarity = "held_out" in steps[0]["summary"], "sts" in steps[0]["summary"]
     heads = ["", "IsoScore", "ICA", "first loss", "last loss", "minutes"]
@@ -341,7 +343,7 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
     poolings = list(report["before"].get("sts", {}))
     yield heads + ([f"STS {name}" for name in poolings] if similarity else [])
     if similarity:
-        scores = [_mean(report["before"]["sts"][name]) for name in poolings]
+        scores = [fmean(report["before"]["sts"][name].values()) for name in poolings]
         yield ["before", *[""] * (len(heads) - 1), *(f"{score:.1f}" for score in scores)]
     for number, step in enumerate(steps, 1):
         stats, space = step["summary"], step["space"]
@@ -351,23 +353,14 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
         if held_out:
             row += [_spread(stats["held_out"][name], 1) for name in ("top1", "top10", "top100")]
         if similarity:
-            row += [_similarity(step["runs"], name) for name in poolings]
+            of_runs = ([fmean(run["sts"][name].values()) for run in step["runs"]] for name in poolings)
+            row += [_spread(spread(scores), 1) for scores in of_runs]
         yield row
-
-
-def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.outcome import spread
-
-    return _spread(spread([_mean(run["sts"][pooling]) for run in runs]), 1)
 
 
 def _spread(value: Mapping[str, float], decimals: int) -> str:
     shown = f"{value['mean']:.{decimals}f}"
     return f"{shown} ± {value['deviation']:.{decimals}f}" if value["deviation"] else shown
-
-
-def _mean(scores: Mapping[str, float]) -> float:
-    return sum(scores.values()) / len(scores)
 
 
 @click.command(name="reverse-dictionary")
@@ -411,8 +404,6 @@ def reverse_dictionary(
             for entry in entries:
                 say(f"{entry['probability']:.4f}  {entry['entry']}")
     elif evaluate is not None:
-        from ragembed.papers.training.dictionary import read_dictionaries
-
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
         if not print_record(measured, output):
             say(

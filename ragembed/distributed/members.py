@@ -17,7 +17,7 @@ from functools import partial
 from heapq import heapify, heapreplace
 from pathlib import Path
 
-from ragembed.distributed.tasks import FINISH, READ, STORE_SECONDS, WRITE, ShareFiles, Work, Worker
+from ragembed.distributed.tasks import FINISH, READ, STORE_SECONDS, TASKS, WRITE, ShareFiles, Work, Worker
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import absolute, from_absolute
@@ -69,7 +69,17 @@ def create_members(
     if dry_run:
         return run.preview(())
     try:
-        report = _create(run, members, pool, wait_seconds)
+        with _driver(run, pool, wait_seconds, keep=True) as driver:
+            embedder = run.embedder(None)
+            files, scan = driver.read(embedder, {}, {}, [0] * members)
+            chunks = sum(share.chunks for share in files)
+            run.require_files(embedder, chunks, scan)
+            used = [number for number, share in enumerate(files) if share.chunks]
+            stores = {share: unfinished / str(number) for number, share in enumerate(used, 1)}
+            driver.share(stores, scan, {})
+            embedder.fit_parts((files[number].part_of_fit() for number in used), chunks)
+            _make_stores(driver, list(stores.values()), embedder)
+            report = driver.write(list(stores.values()), chunks, 0, scan, wait_seconds)
     except BaseException:
         with suppress(OSError):  # The folder does not exist, or holds what the next run continues.
             unfinished.rmdir()
@@ -100,7 +110,24 @@ def update_members(
         opened = [stack.enter_context(Store.open(path.absolute(), device=request.device)) for path in stores]
         _require_together(opened)
         run = IndexRun(replace(request, store=opened[0].path), opened[0], progress or SilentProgress())
-        return run.preview(opened) if dry_run else _update(run, opened, pool, wait_seconds)
+        if dry_run:
+            return run.preview(opened)
+        with _driver(run, pool, wait_seconds, keep=False) as driver:
+            embedders = [run.embedder(store) for store in opened]
+            if len({embedder.raw_fingerprint for embedder in embedders}) > 1:
+                raise ConfigError(
+                    f"the stores in {opened[0].path.parent} have different embedders: make them equal with 'ragembed "
+                    "collection refit NAME', then index again"
+                )
+            known, owners = _known(opened)
+            loads = [sum(source.size for source in store.sources().values()) for store in opened]
+            files, scan = driver.read(embedders[0], known, owners, loads)
+            paths, before = [store.path for store in opened], sum(len(store) for store in opened)
+            driver.share(dict(enumerate(paths)), scan, owners)
+            for store in opened:
+                # SQLite's log works for processes of one machine only, and workers may be on others.
+                store.close()
+            return driver.write(paths, sum(share.chunks for share in files), before, scan, wait_seconds)
 
 
 def stores_in(folder: Path) -> dict[str, Path]:
@@ -214,7 +241,7 @@ class _Driver:
                 gone=scan.gone,
             )
             task = {"store": str(path), "share": share, "scan": own.to_dict()}
-            self.work.write_task(number, {**task, "index": None if index is None else index.to_dict()})
+            self.work.write_json(TASKS, number, {**task, "index": None if index is None else index.to_dict()})
 
     def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int) -> None:
         """Perform those tasks of a stage that have no output yet, and report the stage."""
@@ -236,7 +263,7 @@ class _Driver:
         self.perform(WRITE, len(paths), "embedding", "chunks", chunks)
         scan.warnings += self._fit_if_needed(paths, wait_seconds)
         self.perform(FINISH, len(paths), "finishing", "chunks", chunks + before)
-        results = [self.work.result(stage, number) for stage in (WRITE, FINISH) for number in range(len(paths))]
+        results = [self.work.read_json(stage, number) for stage in (WRITE, FINISH) for number in range(len(paths))]
         scan.warnings += dict.fromkeys(warning for result in results for warning in result["warnings"])
         return IndexingReport(
             scan,
@@ -307,21 +334,6 @@ def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
         thread.join()
 
 
-def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) -> IndexingReport:
-    with _driver(run, pool, wait_seconds, keep=True) as driver:
-        embedder = run.embedder(None)
-        files, scan = driver.read(embedder, {}, {}, [0] * count)
-        chunks = sum(share.chunks for share in files)
-        run.require_files(embedder, chunks, scan)
-        used = [number for number, share in enumerate(files) if share.chunks]
-        stores = {share: run.request.store.with_name(str(number)) for number, share in enumerate(used, 1)}
-        driver.share(stores, scan, {})
-        embedder.fit_parts((files[number].part_of_fit() for number in used), chunks)
-        paths = list(stores.values())
-        _make_stores(driver, paths, embedder)
-        return driver.write(paths, chunks, 0, scan, wait_seconds)
-
-
 def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> None:
     """Create empty stores, except those that an interrupted run with the same plan has created."""
     folder, plan = driver.run.request.store.parent, driver.work.plan
@@ -343,25 +355,6 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for path in paths:
         if not path.exists():
             Store.create(path, new, about, language=driver.run.language).close()
-
-
-def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_seconds: float) -> IndexingReport:
-    with _driver(run, pool, wait_seconds, keep=False) as driver:
-        embedders = [run.embedder(store) for store in opened]
-        if len({embedder.raw_fingerprint for embedder in embedders}) > 1:
-            raise ConfigError(
-                f"the stores in {opened[0].path.parent} have different embedders: make them equal with 'ragembed "
-                "collection refit NAME', then index again"
-            )
-        known, owners = _known(opened)
-        loads = [sum(source.size for source in store.sources().values()) for store in opened]
-        files, scan = driver.read(embedders[0], known, owners, loads)
-        paths, before = [store.path for store in opened], sum(len(store) for store in opened)
-        driver.share(dict(enumerate(paths)), scan, owners)
-        for store in opened:
-            # SQLite's log works for processes of one machine only, and workers may be on others.
-            store.close()
-        return driver.write(paths, sum(share.chunks for share in files), before, scan, wait_seconds)
 
 
 def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from ragembed.distributed.workers import Perform, RenewedWorkers, TaskReport, TaskWorker, WorkerLost
+from ragembed.distributed.workers import Perform, RenewedWorkers, TaskPerformer, TaskReport, TaskWorker, WorkerLost
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.extras import needed_for, require
 
@@ -114,21 +114,11 @@ class _RayWorker(TaskWorker):
         self._ray.kill(self._actor)
 
 
-class _Actor:
-    """The state of an actor: the ``Perform`` callable, which it makes when it receives its first task."""
-
-    def __init__(self, make: Callable[[], Perform]) -> None:
-        self._make = make
-        self._perform: Perform | None = None
+class _Actor(TaskPerformer):
+    """A performer whose start can be awaited."""
 
     def start(self) -> None:
         """Do nothing; the call ends when the actor runs."""
-
-    def perform(self, stage: str, number: int) -> TaskReport:
-        """Perform a task."""
-        if self._perform is None:
-            self._perform = self._make()
-        return self._perform(stage, number)
 
 
 def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
@@ -150,13 +140,21 @@ def connected(address: str | None = None, *, cpus: float | None = None) -> Itera
     ``$RAY_ADDRESS``, else a node is started here with ``cpus`` CPUs, by default all.
     """
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
-    _check_address(chosen)
+    host, _, port = chosen.rpartition(":")
+    if chosen not in ("local", "auto") and (not host or not port.isdigit() or "/" in host):
+        raise ConfigError(
+            f"{chosen!r} is not the address of a Ray cluster: expected HOST:PORT of its head node, or 'auto'"
+        )
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     with needed_for("a Ray cluster"), _hide_deprecations():
         import ray
     if ray.is_initialized():
-        _check_same_cluster(ray, address)
+        current = ray.get_runtime_context().gcs_address
+        if address not in (None, "local", "auto", current):
+            raise ConfigError(
+                f"the address is {address}, but this process is already connected to Ray at {current}: give no address"
+            )
         yield ray
         return
     try:
@@ -187,16 +185,6 @@ def _connect(ray: Any, address: str, cpus: float | None) -> None:
         ) from error
 
 
-def _check_address(address: str) -> None:
-    """Raise :class:`ConfigError` if ``address`` has the wrong form."""
-    if address not in ("local", "auto"):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or "/" in host:
-            raise ConfigError(
-                f"{address!r} is not the address of a Ray cluster: expected HOST:PORT of its head node, or 'auto'"
-            )
-
-
 def _check_reachable(address: str) -> None:
     """Raise :class:`WorkerLostError` if nothing listens at ``address``; Ray would retry for long and may exit."""
     host, _, port = address.rpartition(":")
@@ -206,15 +194,6 @@ def _check_reachable(address: str) -> None:
         raise WorkerLostError(
             f"no Ray cluster answers at {address} ({error}): give the address that 'ray start --head' printed"
         ) from error
-
-
-def _check_same_cluster(ray: Any, address: str | None) -> None:
-    """Raise :class:`ConfigError` if this process is already connected to another cluster than ``address``."""
-    current = ray.get_runtime_context().gcs_address
-    if address not in (None, "local", "auto", current):
-        raise ConfigError(
-            f"the address is {address}, but this process is already connected to Ray at {current}: give no address"
-        )
 
 
 @contextmanager

@@ -46,7 +46,8 @@ from ragembed.tensor_map import map_tensors
 READ, WRITE, FINISH = STAGES = ("read", "write", "finish")
 """The stages, each with one task per store."""
 
-_SUFFIXES = {READ: "", WRITE: ".json", FINISH: ".json"}
+TASKS = "tasks"
+"""What to do with each store: its path, the number of its share, its scan, and the requested index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class WorkPlan:
     paths: list[str]
     gone: list[str]
     options: Mapping[str, Any]
-    config: Mapping[str, Any]
+    config: dict[str, Any]
     shares: list[int]
     digest: str
     is_new: bool
@@ -101,7 +102,8 @@ class Work:
         paths, gone = ([absolute(place) for place in group] for group in places)
         # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
         config = embedder.resolved_config().replace(postprocess=(), query_fit="shared")
-        wanted, settings = _as_json([options.to_dict(), config.to_dict()])
+        # A plan is compared with one that was read from JSON, which has lists in place of tuples.
+        wanted, settings = json.loads(json.dumps([options.to_dict(), config.to_dict()]))
         listed = json.dumps([[file.to_dict() for file in share] for share in shares])
         plan = WorkPlan(
             id=uuid.uuid4().hex,
@@ -118,7 +120,7 @@ class Work:
         if former is not None and not known and replace(plan, id=former.id) == former:
             return former
         self.files.restart()
-        for name in ("files", "tasks", *STAGES):
+        for name in ("files", TASKS, *STAGES):
             make_folders(self.folder / name)
         names = NamesInStore(store)
         for number, share in enumerate(shares):
@@ -147,10 +149,6 @@ class Work:
         """The options for reading and chunking."""
         return from_json(IndexingOptions, self.plan.options)
 
-    def unfitted(self, device: str | None) -> Embedder:
-        """Return a new embedder with the configuration of the plan."""
-        return Embedder(EmbedderConfig.from_dict(dict(self.plan.config)), device=device, download=False)
-
     def candidates(self, share: int) -> tuple[list[FileCandidate], dict[str, SourceRecord]]:
         """Return the files of a share, and those that a store contained when the plan was made, by name."""
         pairs = [json.loads(line) for line in self._listed(share).read_text(encoding="utf-8").splitlines()]
@@ -164,36 +162,25 @@ class Work:
 
     def output(self, stage: str, number: int) -> Path:
         """Return the file that a task writes, or the folder for a reading task."""
-        return self.folder / stage / f"{number:05}{_SUFFIXES[stage]}"
+        return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.json")
 
     def missing(self, stage: str, tasks: int) -> list[int]:
         """Return the numbers of the unfinished tasks of a stage with ``tasks`` tasks."""
         finished = {entry.name for entry in (self.folder / stage).iterdir()}
         return [number for number in range(tasks) if self.output(stage, number).name not in finished]
 
-    def write_result(self, stage: str, number: int, fields: Mapping[str, object]) -> None:
-        """Write the result of a task, as JSON values."""
+    def write_json(self, stage: str, number: int, fields: Mapping[str, object]) -> None:
+        """Write the result of a task, or of ``TASKS``."""
         replace_file(self.output(stage, number), json.dumps(fields).encode())
 
-    def result(self, stage: str, number: int) -> dict[str, Any]:
-        """Return the result of a task."""
-        return _read_json(self.output(stage, number))
+    def read_json(self, stage: str, number: int) -> Any:
+        """Return the result of a task, or of ``TASKS``."""
+        return json.loads(self.output(stage, number).read_bytes())
 
     def forget(self, number: int) -> None:
         """Remove the results of the tasks of a store."""
         for stage in (WRITE, FINISH):
             self.output(stage, number).unlink(missing_ok=True)
-
-    def task(self, number: int) -> dict[str, Any]:
-        """Return what to do with a store: its path, the number of its share, its scan, and the requested index."""
-        return _read_json(self._task(number))
-
-    def write_task(self, number: int, task: Mapping[str, object]) -> None:
-        """Write what to do with a store."""
-        replace_file(self._task(number), json.dumps(task).encode())
-
-    def _task(self, number: int) -> Path:
-        return self.folder / "tasks" / f"{number:05}.json"
 
     def write_count(self, stage: str, number: int, count: int) -> None:
         """Write the number of files or chunks that a task has processed so far."""
@@ -234,16 +221,6 @@ class Work:
         return self.folder / "common" / "queries.safetensors"
 
 
-def _as_json(value: object) -> Any:
-    """Return a value as it is read back from JSON, with lists in place of tuples."""
-    return json.loads(json.dumps(value))
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(file.read_bytes())
-    return values
-
-
 def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays to a file atomically."""
     from safetensors.numpy import save
@@ -272,19 +249,18 @@ class Worker:
         started = time.monotonic()
         seconds, items = 0.0, 0
         if not self._work.output(stage, number).exists():
-            items = self._perform(stage, number)
+            if stage == READ:
+                items = read_share(self._work, self._unfitted, number)
+            else:
+                items = (write_share if stage == WRITE else finish_share)(self._work, number, self._device)
             self._work.write_count(stage, number, items)
             seconds = time.monotonic() - started
         return TaskReport(number, items, seconds, _peak_memory(), f"{socket.gethostname()}:{os.getpid()}")
 
-    def _perform(self, stage: str, number: int) -> int:
-        if stage == READ:
-            return read_share(self._work, self._unfitted, number)
-        return (write_share if stage == WRITE else finish_share)(self._work, number, self._device)
-
     @cached_property
     def _unfitted(self) -> Embedder:
-        return self._work.unfitted(self._device)
+        """A new embedder with the configuration of the plan."""
+        return Embedder(EmbedderConfig.from_dict(self._work.plan.config), device=self._device, download=False)
 
 
 def _peak_memory() -> float:
@@ -368,8 +344,8 @@ class ShareFiles(ChunkedFiles):
 
     def __init__(self, work: Work, number: int) -> None:
         self._folder = work.output(READ, number)
-        about = _read_json(self._folder / _ABOUT)
-        self.scan, self.chunks = from_json(Scan, about["scan"]), int(about["chunks"])
+        about = json.loads((self._folder / _ABOUT).read_bytes())
+        self.scan, self.chunks = from_json(Scan, about["scan"]), about["chunks"]
 
     @override
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
@@ -408,7 +384,7 @@ class _Counted(SilentProgress):
 
 def write_share(work: Work, number: int, device: str | None) -> int:
     """Encode a share, write it into its store after what was committed before, and return the number of chunks."""
-    task, options = work.task(number), work.options
+    task, options = work.read_json(TASKS, number), work.options
     files, scan = ShareFiles(work, task["share"]), from_json(Scan, task["scan"])
     with Store.open(task["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
         part = from_json(PartRecord, writer.meta(PART))
@@ -417,13 +393,13 @@ def write_share(work: Work, number: int, device: str | None) -> int:
         progress = _Counted(work, WRITE, number, "embedding")
         encoded, devices = write_files(store, writer, files, scan, progress, store.sources())
         warnings = slow_model(store, encoded, fitted=False)
-    work.write_result(WRITE, number, {"encoded": encoded, "devices": devices, "warnings": warnings})
+    work.write_json(WRITE, number, {"encoded": encoded, "devices": devices, "warnings": warnings})
     return files.chunks
 
 
 def finish_share(work: Work, number: int, device: str | None) -> int:
     """Make a store use the fit of all stores, if there is one, and build its index. Return the number of chunks."""
-    task, silent = work.task(number), SilentProgress()
+    task, silent = work.read_json(TASKS, number), SilentProgress()
     index = None if task["index"] is None else IndexConfig.from_dict(task["index"])
     with Store.open(task["store"], device=device) as store, store.writer(STORE_SECONDS) as writer:
         if (fit := work.fit(device)) is not None:
@@ -431,5 +407,5 @@ def finish_share(work: Work, number: int, device: str | None) -> int:
         finish_files(writer)
         warnings = finish_store(store, writer, silent, index=index, for_collection=True)
         chunks = len(store)
-    work.write_result(FINISH, number, {"chunks": chunks, "warnings": warnings})
+    work.write_json(FINISH, number, {"chunks": chunks, "warnings": warnings})
     return chunks

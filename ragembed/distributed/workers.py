@@ -80,37 +80,24 @@ class TaskWorker(ABC):
         """End the worker immediately. The next run repeats its task."""
 
 
-class WorkerPool(ABC):
-    """Performs the tasks of stages in a ``with`` block, with a model that is kept between tasks and stages."""
+class WorkerPool:
+    """Performs the tasks of stages in a ``with`` block: this class in this process, one after the other."""
 
     def __enter__(self) -> Self:
         return self
 
-    @abstractmethod
     def __exit__(self, *_error: object) -> None:
         """End all workers."""
 
-    @abstractmethod
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         """Run each task of ``numbers`` with what ``make`` returns, and yield the reports in any order."""
-
-
-class ThisProcess(WorkerPool):
-    """Runs the tasks one after the other in this process."""
-
-    @override
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing."""
-
-    @override
-    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         perform = make()
         for number in numbers:
             yield perform(stage, number)
 
 
-class RenewedWorkers(WorkerPool):
-    """A pool of workers that may die: another worker then repeats the task."""
+class RenewedWorkers(WorkerPool, ABC):
+    """A pool of workers that may die: another worker then repeats the task. They keep the model between stages."""
 
     def __init__(self) -> None:
         self._make: Callable[[], Perform] | None = None
@@ -243,18 +230,31 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_make: Callable[[], Perform] | None = None
-_made: list[Perform] = []
+class TaskPerformer:
+    """Performs tasks in a worker, with what ``make`` returns when the first task arrives."""
+
+    def __init__(self, make: Callable[[], Perform]) -> None:
+        self._make = make
+        self._perform: Perform | None = None
+
+    def perform(self, stage: str, number: int) -> TaskReport:
+        """Perform a task."""
+        if self._perform is None:
+            self._perform = self._make()
+        return self._perform(stage, number)
+
+
+_performers: list[TaskPerformer] = []
+"""The performer of this process, if it is a worker."""
 
 
 def _begin(make: Callable[[], Perform], threads: int, parent: int) -> None:
     """Prepare a new process: limit its threads, ignore Ctrl-C, and exit soon after the parent dies."""
-    global _make
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and terminates this process
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[name] = str(threads)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    _make = make
+    _performers.append(TaskPerformer(make))
 
 
 def _watch(parent: int) -> None:
@@ -264,7 +264,4 @@ def _watch(parent: int) -> None:
 
 
 def _perform(stage: str, number: int) -> TaskReport:
-    if not _made:
-        assert _make is not None, "_begin must run before _perform"  # noqa: S101  the executor ensures it
-        _made.append(_make())
-    return _made[0](stage, number)
+    return _performers[0].perform(stage, number)

@@ -73,13 +73,6 @@ class ShownChunk(NamedTuple):
     text: str
 
 
-class DuplicateGroup(NamedTuple):
-    """Chunks with nearly the same text, by number: the first is the one that the others repeat."""
-
-    chunks: tuple[ShownChunk, ...]
-    size: int
-
-
 class QueryResult(NamedTuple):
     """A query with the numbers of its hits, best first, and the relevance of the best one, if it is known."""
 
@@ -113,6 +106,7 @@ class ReportData:
     """The contents of a report, from one snapshot of a store. ``vector_map`` is None if the store has no chunks.
 
     ``points`` are the positions of all chunks on the map, uint16, shape ``(n, 2)``; ``cluster`` are their clusters.
+    ``duplicates`` are the first chunks of each group with nearly the same text, and the size of the group.
     ``queries`` are those with the weakest matches, weakest first; ``asked`` counts all queries, and ``weak`` all with
     weak matches.
     """
@@ -148,9 +142,7 @@ class ReportData:
         self.skipped = _grouped(self.status["skipped"])
         self.colourings = tuple(self._colourings())
         self.chunks = self._texts({number for query in self.queries for number in query.hits})
-        self.duplicates = tuple(
-            DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
-        )
+        self.duplicates = [(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]]
         self.duplicate_groups, self.duplicate_chunks = len(duplicates), sum(len(group) - 1 for group in duplicates)
         self.heaviest, self.lightest = self._weights()
         own = snapshot.embedder().refittable  # None if ragembed did not make the vectors
@@ -184,16 +176,12 @@ class ReportData:
         spread = np.linspace(0, count - 1, min(count, _TEXTS)).round().astype(np.int64).tolist() if count else []
         return self._shown(sorted({*spread, *wanted}))
 
-    def _numbers_of_rows(self, vectors: Rows) -> Rows:
-        """Return the number of the first chunk of each vector of the map."""
-        first = np.full(len(self._rows), -1, dtype=np.int64)
-        first[self._vector_of[::-1]] = np.arange(len(self._vector_of))[::-1]
-        return first[vectors]
-
     def _clusters(
         self, made: VectorMap, cluster: NDArray[np.uint8]
     ) -> tuple[tuple[tuple[str, ...], ...], tuple[ClusterSummary, ...]]:
-        numbers = self._numbers_of_rows(made.laid_out)
+        first = np.full(len(self._rows), -1, dtype=np.int64)  # the number of the first chunk of each vector
+        first[self._vector_of[::-1]] = np.arange(len(self._vector_of))[::-1]
+        numbers = first[made.laid_out]
         of_key = catalog.embedded_by_key(self._connection, self._keys[numbers].tolist())
         texts = [of_key[key] for key in self._keys[numbers].tolist()]
         own = made.cluster[made.laid_out]

@@ -126,9 +126,8 @@ def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMa
     cluster = np.zeros(count, dtype=np.int64)
     cluster[laid_out] = cluster_of_laid_out
     others = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
-    near = _Placing(vectors, points, cluster_of_laid_out, clusters.centres)
-    for some in _blocks(others):
-        places[some], cluster[some] = near.place(read(some))
+    for some, beside, clusters_of in _placed(others, read, vectors, points, cluster_of_laid_out, clusters.centres):
+        places[some], cluster[some] = beside, clusters_of
         advance(len(some))
     measured = np.arange(0, len(laid_out), max(1, len(laid_out) // _MEASURED))[:_MEASURED]
     kept = None if count < KEPT + 2 else _kept(points, measured, neighbours[measured, :KEPT])
@@ -181,26 +180,27 @@ def _scaled(points: Doubles) -> Doubles:
     return scaled
 
 
-class _Placing:
-    """Places vectors beside the nearest that were laid out, in the same and the nearest clusters."""
+def _placed(
+    others: Rows, read: Read, vectors: Floats, points: Doubles, cluster: Rows, centres: Floats
+) -> Iterator[tuple[Rows, Doubles, Rows]]:
+    """Yield blocks of ``others`` with positions and clusters: beside the nearest of those that were laid out.
 
-    def __init__(self, vectors: Floats, points: Doubles, cluster: Rows, centres: Floats) -> None:
-        self._vectors, self._points, self._centres = vectors, points, centres
-        near, _ = nearest(centres, centres, min(_CENTRES, len(centres)))
-        self._candidates = [np.flatnonzero(np.isin(cluster, some)) for some in near]
-
-    def place(self, vectors: Floats) -> tuple[Doubles, Rows]:
-        """Return the positions, shape ``(n, 2)``, and the clusters of vectors."""
-        cluster = nearest(vectors, self._centres, 1)[0][:, 0]
-        places = np.zeros((len(vectors), 2))
-        for number in np.unique(cluster).tolist():
-            members = np.flatnonzero(cluster == number)
-            candidates = self._candidates[number]
-            positions, cosines = nearest(vectors[members], self._vectors[candidates], min(_BESIDE, len(candidates)))
+    These are looked for in the same and the nearest clusters.
+    """
+    near, _ = nearest(centres, centres, min(_CENTRES, len(centres)))
+    of_cluster = [np.flatnonzero(np.isin(cluster, some)) for some in near]
+    for start in range(0, len(others), _BLOCK):
+        some = others[start : start + _BLOCK]
+        block = read(some)
+        clusters = nearest(block, centres, 1)[0][:, 0]
+        places = np.zeros((len(block), 2))
+        for number in np.unique(clusters).tolist():
+            members, candidates = np.flatnonzero(clusters == number), of_cluster[number]
+            positions, cosines = nearest(block[members], vectors[candidates], min(_BESIDE, len(candidates)))
             weights = np.maximum(cosines.astype(np.float64), 1e-3)
-            for member, others, weight in zip(members.tolist(), candidates[positions], weights, strict=True):
-                places[member] = place_beside(self._points[others], weight)
-        return places, cluster
+            for member, beside, weight in zip(members.tolist(), candidates[positions], weights, strict=True):
+                places[member] = place_beside(points[beside], weight)
+        yield some, places, clusters
 
 
 def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
@@ -213,11 +213,6 @@ def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
         for own, on_map, expected in zip(measured.tolist(), near, neighbours, strict=True)
     ]
     return float(np.mean(shares)) / KEPT
-
-
-def _blocks(numbers: Rows) -> Iterator[Rows]:
-    for start in range(0, len(numbers), _BLOCK):
-        yield numbers[start : start + _BLOCK]
 
 
 # Clusters

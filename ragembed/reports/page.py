@@ -61,7 +61,7 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
     script = None if data is None else static_file("report.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     policy += "" if script is None else f"; script-src '{_hash(script)}'"
-    links = [element("a", _heading(part), href=f"#{part.get('id')}") for part in sections]
+    links = [element("a", part.findtext("h2", ""), href=f"#{part.get('id')}") for part in sections]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -128,10 +128,6 @@ def shortened(text: str, most: int) -> str:
     """Return the beginning of a text, of at most ``most`` characters."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
-
-
-def _heading(made: Element) -> str:
-    return next((child.text or "" for child in made if child.tag == "h2"), "")
 
 
 def static_file(name: str) -> str:
@@ -229,16 +225,13 @@ def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each result, and those settings of its embedder that differ between results."""
     configs = [result.get("config") or {} for result in results]
     differ = [name for name in configs[0] if len({json.dumps(config.get(name)) for config in configs}) > 1]
-    return [
-        shortened(
-            ", ".join([str(result["name"]), *(f"{name} {_setting(config.get(name))}" for name in differ)]), _LONGEST
-        )
-        for result, config in zip(results, configs, strict=True)
-    ]
-
-
-def _setting(value: Any) -> str:
-    return ",".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    labels = []
+    for result, config in zip(results, configs, strict=True):
+        values = {name: config.get(name) for name in differ}
+        shown = {name: ",".join(map(str, v)) or "none" if isinstance(v, list) else v for name, v in values.items()}
+        parts = [str(result["name"]), *(f"{name} {value}" for name, value in shown.items())]
+        labels.append(shortened(", ".join(parts), _LONGEST))
+    return labels
 
 
 def _number(value: float | None) -> str:

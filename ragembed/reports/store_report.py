@@ -20,7 +20,7 @@ from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
 from ragembed.printable import counted, readable_bytes
 from ragembed.progress import Progress, SilentProgress
-from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord
+from ragembed.reports.collect import Colouring, ReportData, ShownChunk, WeightedWord
 from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened, static_file
 
 _TEXT_BYTES = 1_150_000
@@ -93,11 +93,15 @@ def _overview(data: ReportData) -> Element:
     left_out = len(data.kinds) - len(kinds)
     languages = [(name.capitalize(), f"{files:,}", bar(files, data.languages[0][1])) for name, files in data.languages]
     read = sum(files for _, files in data.languages)
+    # What the store holds and what to do, in sentences; those about work to do have its command.
+    held = [element("li", text) for text in _contents(data)]
+    work = [element("li", text, " ", element("code", command)) for text, command in _work(data)]
+    done = element("li", "Nothing to do: the fit is up to date, and the last run is complete.")
     sampled = f"Languages of {read:,} files" + ("" if read == status["files"] else ", evenly spread")
     return section(
         "overview",
         "Overview",
-        _findings(data),
+        element("ul", *held, *(work or [done]), id="findings-of-store"),
         element(
             "div",
             data_table("The store", ("", ""), facts, "The store"),
@@ -110,14 +114,6 @@ def _overview(data: ReportData) -> Element:
         element("p", f"{left_out:,} more types are not listed.", class_="note") if left_out > 0 else None,
         *_skipped(data),
     )
-
-
-def _findings(data: ReportData) -> Element:
-    """Return what the store holds and what to do, in sentences; those about work to do have its command."""
-    held = [element("li", text) for text in _contents(data)]
-    work = [element("li", text, " ", element("code", command)) for text, command in _work(data)]
-    done = element("li", "Nothing to do: the fit is up to date, and the last run is complete.")
-    return element("ul", *held, *(work or [done]), id="findings-of-store")
 
 
 def _contents(data: ReportData) -> Iterator[str]:
@@ -197,20 +193,10 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
     if data.vector_map is None:
         return None
     groups = np.array([cluster.group for cluster in data.clusters], dtype=np.uint8)
-    names = [_named(words, number) for number, words in enumerate(data.groups)]
-    by_cluster = {
-        "name": "Cluster",
-        "values": names,
-        "codes": encoded(groups[data.cluster].tobytes()),
-        "ordered": False,
-    }
+    names = tuple(_named(words, number) for number, words in enumerate(data.groups))
+    by_cluster = Colouring("Cluster", names, groups[data.cluster])
     others = [
-        {
-            "name": colouring.name,
-            "values": [shortened(value, 60) for value in colouring.values],
-            "codes": encoded(colouring.codes.tobytes()),
-            "ordered": colouring.ordered,
-        }
+        colouring._replace(values=tuple(shortened(value, 60) for value in colouring.values))
         for colouring in data.colourings
     ]
     needed = {number for query in data.queries for number in query.hits}
@@ -220,7 +206,9 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
         "places": encoded(np.ascontiguousarray(data.points, dtype="<u2").tobytes()),
         "cluster": encoded(data.cluster.tobytes()),
         "clusters": [[list(cluster.words), cluster.group, cluster.example.number] for cluster in data.clusters],
-        "colourings": [by_cluster, *others],
+        "colourings": [
+            {**colouring._asdict(), "codes": encoded(colouring.codes.tobytes())} for colouring in (by_cluster, *others)
+        ],
         "files": [shortened(name, 200) for name in files],
         "chunks": [[chunk.number, files[chunk.file], shortened(chunk.place, 80), text] for chunk, text in chunks],
         "queries": [
@@ -347,14 +335,13 @@ def _duplicates(data: ReportData) -> Element:
                 f"Search shows one result for each group.{compared}",
             )
         )
-        for group in data.duplicates:
-            first = group.chunks[0]
-            left = group.size - len(group.chunks)
-            places = [f"{chunk.file}{chunk.place}" for chunk in group.chunks] + ([f"and {left:,} more"] if left else [])
+        for chunks, size in data.duplicates:
+            first, left = chunks[0], size - len(chunks)
+            places = [f"{chunk.file}{chunk.place}" for chunk in chunks] + ([f"and {left:,} more"] if left else [])
             parts.append(
                 element(
                     "details",
-                    element("summary", f"{group.size:,} × {shortened(_line(first.text), 100)}"),
+                    element("summary", f"{size:,} × {shortened(_line(first.text), 100)}"),
                     element("ul", *(element("li", place) for place in places)),
                     element("pre", shortened(first.text, 600), dir="auto"),
                 )

@@ -9,8 +9,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ragembed.errors import ConfigError
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.search.ranking import RankingOptions
@@ -25,7 +23,6 @@ from ragembed.serving.pushed_documents import get_document
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
-    ServedTogether,
     UnknownNameError,
     answered,
     chunk_with_id,
@@ -44,7 +41,6 @@ from ragembed.serving.tool_schemas import (
     shown,
     whole_object,
 )
-from ragembed.types import Floats
 from ragembed.version import SCHEMA_VERSION, __version__
 
 _COUNTED = 100
@@ -77,7 +73,8 @@ class StoreAnswers:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
         given = ENDPOINTS[name].checked(arguments, list(self._stores))
         if name == "status":
-            stores = [_present(served.summary()) for served in self._stores.all_or(given)]
+            summaries = [served.summary().items() for served in self._stores.all_or(given)]
+            stores = [{key: value for key, value in summary if value is not None} for summary in summaries]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
         served = self._stores.taken_from(given)
@@ -87,16 +84,18 @@ class StoreAnswers:
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
-def _search(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
+def _search(_served: object, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     query, offset, ranking = arguments["q"], arguments["offset"], _ranking(arguments)
-    names = _facet_names(arguments.get("facets", ""))
+    names = list(dict.fromkeys(name.strip() for name in arguments.get("facets", "").split(",") if name.strip()))
+    if len(names) > _MOST_FACETS:
+        raise ConfigError(f"facets has {len(names)} names: expected at most {_MOST_FACETS}")
 
     def best(k: int) -> list[Hit]:
         return store.search(query, k, arguments["mode"], ranking=ranking, **conditions(arguments))
 
     hits = best(offset + arguments["k"])
-    results = _results(served, hits[offset:], query, store.language, offset + 1)
-    facets = {"facets": _facets(served, best(_COUNTED), names)} if names else {}
+    results = _results(store, hits[offset:], query, offset + 1)
+    facets = {"facets": _facets(store, best(_COUNTED), names)} if names else {}
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
     about = {"query": query, "mode": arguments["mode"], "generation": store.generation}
     return {**about, "results": results, **facets, **note}
@@ -104,11 +103,11 @@ def _search(served: ServedStore | ServedTogether, store: Searched, arguments: di
 
 def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:
     hits = served.similar(arguments["id"], arguments["k"], other_files=arguments["other_files"])
-    results = _results(served, hits, "", store.language)
+    results = _results(store, hits, "")
     return {"id": arguments["id"], "generation": store.generation, "results": results}
 
 
-def _context(_served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
+def _context(_served: object, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     context = store.context(
         arguments["q"],
         arguments["budget"],
@@ -147,7 +146,7 @@ def _chunk(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> dic
     return {"generation": store.generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
 
-def _explain(served: ServedStore | ServedTogether, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
+def _explain(_served: object, store: Searched, arguments: dict[str, Any]) -> dict[str, Any]:
     chunk_with_id(store, arguments["id"])
     settings = {"ranking": _ranking(arguments), "ids": [arguments["id"]], **conditions(arguments)}
     explanations = store.explain(arguments["q"], arguments["k"], arguments["mode"], **settings)
@@ -156,7 +155,7 @@ def _explain(served: ServedStore | ServedTogether, store: Searched, arguments: d
             f"the chunk {arguments['id'][:60]!r} is not among the best {arguments['k']} results: pass a larger k, or "
             "see why with /v1/why-not"
         )
-    [result] = _results(served, [explanations[0].hit], arguments["q"], store.language)
+    [result] = _results(store, [explanations[0].hit], arguments["q"])
     del result["rank"]
     about = {"query": arguments["q"], "generation": store.generation}
     return {**about, "result": result, "explanation": explanations[0].to_dict()}
@@ -190,12 +189,10 @@ def _ranking(arguments: Mapping[str, Any]) -> RankingOptions:
     return RankingOptions(dedupe=arguments["dedupe"], per_file=arguments.get("per_file"))
 
 
-def _results(
-    served: ServedStore | ServedTogether, hits: Sequence[Hit], query: str, language: str, first_rank: int = 1
-) -> list[dict[str, Any]]:
-    words = QueryWords(query, [hit.chunk.text for hit in hits], language)
+def _results(store: Searched, hits: Sequence[Hit], query: str, first_rank: int = 1) -> list[dict[str, Any]]:
+    words = QueryWords(query, [hit.chunk.text for hit in hits], store.language)
     results = []
-    for rank, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), first_rank):
+    for rank, (hit, state) in enumerate(zip(hits, store.file_states(hits), strict=True), first_rank):
         check()
         result = hit_json(rank, hit, words, None, state)
         at, snippet = result["text"].find(result["snippet"]), result["snippet"]
@@ -206,22 +203,22 @@ def _results(
 # Facets
 
 
-def _facet_names(text: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if len(names) > _MOST_FACETS:
-        raise ConfigError(f"facets has {len(names)} names: expected at most {_MOST_FACETS}")
-    return names
-
-
-def _facets(
-    served: ServedStore | ServedTogether, hits: Sequence[Hit], names: Sequence[str]
-) -> dict[str, list[dict[str, Any]]]:
+def _facets(store: Searched, hits: Sequence[Hit], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Return, for each name, the values in ``hits`` with their number, most frequent first, and how to filter."""
-    times = {}
+    times: dict[tuple[str | None, str], datetime] = {}
     if "date" in names:
-        times = {place: _time(file.mtime_ns) for place, file in served.files(hits).items()}
+        stores: Mapping[Any, Store] = {None: store} if isinstance(store, Store) else store.stores
+        for name, opened in stores.items():
+            own = {hit.source for hit in hits if hit.store == name and hit.source is not None}
+            times |= {(name, source): _time(file.mtime_ns) for source, file in opened.sources(own).items()}
     facets = {}
-    keys = [name for name in names if name != "metadata"] + (_metadata_keys(hits) if "metadata" in names else [])
+    keys = [name for name in names if name != "metadata"]
+    if "metadata" in names:
+        # The most frequent keys of metadata with values that can be counted.
+        counted = Counter(
+            key for hit in hits for key, value in hit.chunk.metadata.items() if not isinstance(value, dict)
+        )
+        keys += [key for key, _ in counted.most_common(_MOST_FACETS) if key not in _OF_FILES]
     for name in dict.fromkeys(keys):
         counts = Counter(value for hit in hits for value in _facet_values(hit, name, times))
         best = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_VALUES]
@@ -231,12 +228,6 @@ def _facets(
             {"value": value, "count": count, "where": _facet_where(name, value, kinds)} for value, count in best
         ]
     return facets
-
-
-def _metadata_keys(hits: Sequence[Hit]) -> list[str]:
-    """Return the most frequent keys of metadata with values that can be counted."""
-    counts = Counter(key for hit in hits for key, value in hit.chunk.metadata.items() if not isinstance(value, dict))
-    return [key for key, _ in counts.most_common(_MOST_FACETS) if key not in _OF_FILES]
 
 
 def _facet_values(hit: Hit, name: str, times: Mapping[tuple[str | None, str], datetime]) -> Iterable[Any]:
@@ -283,10 +274,6 @@ def _quoted(text: str) -> str:
 
 def _time(nanoseconds: int) -> datetime:
     return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc)
-
-
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 MOST_TEXTS = 2048
@@ -340,21 +327,18 @@ def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> di
     vectors = embedder.encode_queries(texts) if wanted == "query" else embedder.encode_documents(texts)
     if request.get("dimensions", vectors.shape[1]) != vectors.shape[1]:
         raise ConfigError(f"dimensions is {request['dimensions']}: the vectors of {name} have {vectors.shape[1]}")
+    as_numbers = request["encoding_format"] == "float"
     data = [
         {
             "object": "embedding",
             "index": index,
-            "embedding": vector.tolist() if request["encoding_format"] == "float" else _as_base64(vector),
+            "embedding": vector.tolist() if as_numbers else base64.b64encode(vector.astype("<f4").tobytes()).decode(),
         }
         for index, vector in enumerate(vectors)
     ]
     tokens = sum(map(estimated_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": name, "data": data, "usage": usage}
-
-
-def _as_base64(vector: Floats) -> str:
-    return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
 
 
 def _model(stores: Mapping[str, ServedStore], model: str) -> tuple[str, str | None]:

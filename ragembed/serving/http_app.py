@@ -23,6 +23,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,12 +33,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ragembed.errors import ConfigError
 from ragembed.serving import http_answers, openapi, page, pushed_documents
 from ragembed.serving.http_answers import StoreAnswers
-from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, json_response, problem
+from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, problem
 from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard
 from ragembed.serving.http_sockets import connections
 from ragembed.serving.mcp_over_http import make_route
 from ragembed.serving.mcp_server import make_server
-from ragembed.serving.stores import ServedStore, ServedStores
+from ragembed.serving.stores import ServedStores
 from ragembed.serving.tool_schemas import ENDPOINTS, TEXT, Endpoint, Schema, as_json, checked, object_schema, read_json
 from ragembed.serving.tools import StoreTools
 
@@ -151,6 +152,12 @@ PROBES = ("/healthz", "/readyz")
 _METRICS = "/metrics"
 _DRAIN_SECONDS = 4
 """Seconds that requests have to end after SIGTERM. The process ends less than a second later."""
+_WRITING = (
+    ("/v1/documents", "write_documents", "POST"),
+    ("/v1/documents/{id}", "put_document", "PUT"),
+    ("/v1/documents/{id}", "delete_document", "DELETE"),
+)
+"""Paths and methods of the functions of :mod:`ragembed.serving.pushed_documents`."""
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -193,16 +200,16 @@ class _HttpHandlers:
         api = openapi.description(list(self.stores), writable=settings.writable, has_tokens=bool(settings.tokens))
         return [
             *(self._endpoint(endpoint) for endpoint in ENDPOINTS.values()),
-            _route("/v1/embeddings", "POST", "embeddings", self._embeddings),
-            _route("/v1/models", "GET", "models", self._models),
-            _route("/v1/models/{id}", "GET", "model", self._model),
-            *(self._writing_routes() if settings.writable else ()),
-            _route("/healthz", "GET", "healthz", self._health),
-            _route("/readyz", "GET", "readyz", self._ready),
-            _route(_METRICS, "GET", "metrics", self._metrics),
-            _route("/openapi.json", "GET", "openapi", _constant(as_json(api), JSON)),
-            _route("/docs", "GET", "docs", _constant(openapi.as_page(api), "text/html")),
-            _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
+            _route("/v1/embeddings", "embeddings", self._embeddings, "POST"),
+            _route("/v1/models", "models", _constant(as_json(http_answers.models(self.stores)), JSON)),
+            _route("/v1/models/{id}", "model", self._model),
+            *(_route(path, name, self._write, method) for path, name, method in _WRITING if settings.writable),
+            _route("/healthz", "healthz", _constant(b'{"status":"ok"}', JSON)),
+            _route("/readyz", "readyz", self._ready),
+            _route(_METRICS, "metrics", self._metrics),
+            _route("/openapi.json", "openapi", _constant(as_json(api), JSON)),
+            _route("/docs", "docs", _constant(openapi.as_page(api), "text/html")),
+            _route(openapi.STYLE_PATH, "docs", _constant(openapi.STYLE.encode(), "text/css")),
         ]
 
     def warm_up(self) -> None:
@@ -224,65 +231,37 @@ class _HttpHandlers:
         self._writer.close()
 
     def _endpoint(self, endpoint: Endpoint) -> Route:
-        async def handle(request: Request) -> Response:
+        async def handle(request: Request) -> bytes:
             arguments = _arguments(request, await request.body(), endpoint)
             request.scope["ragembed.arguments"] = arguments
-            return json_response(await self.workers.run(lambda: as_json(self.answers.answer(endpoint.name, arguments))))
+            return await self.workers.run(lambda: as_json(self.answers.answer(endpoint.name, arguments)))
 
-        return Route(
-            _with_slashes(endpoint.path), answering(handle), methods=list(endpoint.methods), name=endpoint.name
-        )
+        return _route(endpoint.path, endpoint.name, handle, *endpoint.methods)
 
-    async def _embeddings(self, request: Request) -> Response:
+    async def _embeddings(self, request: Request) -> bytes:
         body = read_json(await request.body())
-        return json_response(await self.workers.run(lambda: as_json(http_answers.embeddings(self.stores, body))))
+        return await self.workers.run(lambda: as_json(http_answers.embeddings(self.stores, body)))
 
-    async def _models(self, _request: Request) -> Response:
-        return json_response(as_json(http_answers.models(self.stores)))
+    async def _model(self, request: Request) -> bytes:
+        return as_json(http_answers.model(self.stores, request.path_params["id"]))
 
-    async def _model(self, request: Request) -> Response:
-        return json_response(as_json(http_answers.model(self.stores, request.path_params["id"])))
-
-    def _writing_routes(self) -> list[Route]:
-        return [
-            _route("/v1/documents", "POST", "write_documents", self._write_batch),
-            _route("/v1/documents/{id}", "PUT", "put_document", self._put),
-            _route("/v1/documents/{id}", "DELETE", "delete_document", self._delete),
-        ]
-
-    async def _write_batch(self, request: Request) -> Response:
-        body, served = read_json(await request.body()), self._served(request)
-        return await self._write(lambda wait: pushed_documents.write_batch(served, body, wait))
-
-    async def _put(self, request: Request) -> Response:
-        body, served, name = read_json(await request.body()), self._served(request), request.path_params["id"]
-        return await self._write(lambda wait: pushed_documents.put_document(served, name, body, wait))
-
-    async def _delete(self, request: Request) -> Response:
-        served, name = self._served(request), request.path_params["id"]
-        return await self._write(lambda wait: pushed_documents.delete_document(served, name, wait))
-
-    async def _write(self, write: Callable[[float], dict[str, Any]]) -> Response:
-        return json_response(await self._writer.run(lambda: as_json(write(self._settings.limits.seconds / 2))))
-
-    def _served(self, request: Request) -> ServedStore:
-        """Return the store that the query string names."""
-        names = list(self.stores)
+    async def _write(self, request: Request) -> bytes:
+        """Write to the store that the query string names."""
+        write: Callable[..., Any] = getattr(pushed_documents, request.scope["route"].name)
+        body = [] if request.method == "DELETE" else [read_json(await request.body())]
+        names, wait = list(self.stores), self._settings.limits.seconds / 2
         schema = object_schema({"store": {**TEXT, "enum": names}}, ["store"] if len(names) > 1 else [])
-        return self.stores[checked(_query_arguments(request), schema, "documents").get("store", names[0])]
+        served = self.stores[checked(_query_arguments(request), schema, "documents").get("store", names[0])]
+        given = [served, *request.path_params.values(), *body, wait]
+        return await self._writer.run(lambda: as_json(write(*given)))
 
-    async def _health(self, _request: Request) -> Response:
-        return json_response(b'{"status":"ok"}')
-
-    async def _ready(self, _request: Request) -> Response:
+    async def _ready(self, _request: Request) -> Response | bytes:
         async with self._ready_lock:  # anyone may ask: the stores are looked at once a second
             if time.monotonic() >= self._ready_until:
-                self._is_ready = await self._probes.run(self._stores_are_ready)
+                stores = self.stores.values()
+                self._is_ready = await self._probes.run(lambda: self._is_warm and all(one.size() for one in stores))
                 self._ready_until = time.monotonic() + 1.0
-        return json_response(b'{"status":"ready"}') if self._is_ready else problem(503, "a store is not ready")
-
-    def _stores_are_ready(self) -> bool:
-        return self._is_warm and all(served.size() is not None for served in self.stores.values())
+        return b'{"status":"ready"}' if self._is_ready else problem(503, "a store is not ready")
 
     async def _metrics(self, _request: Request) -> Response:
         def work() -> str:
@@ -315,14 +294,11 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
             handlers.close()
 
     pages = page.endpoints(handlers.answers, handlers.workers.run, handlers.stores, settings.editor)
-    page_routes = [
-        Route(path, answering(endpoint), methods=["GET"], name="page" if path == "/" else "static")
-        for path, endpoint in pages.items()
-    ]
+    page_routes = [_route(path, "page" if path == "/" else "static", endpoint) for path, endpoint in pages.items()]
     inner = Starlette(
         routes=[*handlers.routes(), *page_routes, mcp_route],
         lifespan=lifespan,
-        exception_handlers={404: _no_such_path, 405: _no_such_method},
+        exception_handlers={404: _no_route, 405: _no_route},
     )
     inner.router.redirect_slashes = False
     public = (*PROBES, *page.PUBLIC_PATHS)  # without limits, too: requests without a token must not fill the queue
@@ -337,13 +313,9 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)
 
 
-def _route(path: str, method: str, name: str, handle: Callable[[Request], Awaitable[Response]]) -> Route:
-    return Route(_with_slashes(path), answering(handle), methods=[method], name=name)
-
-
-def _with_slashes(path: str) -> str:
-    """Return a path whose id may have slashes, so that the handler says what is wrong with it."""
-    return path.replace("{id}", "{id:path}")
+def _route(path: str, name: str, handle: Callable[[Request], Awaitable[Response | bytes]], *methods: str) -> Route:
+    """Return a route whose id may have slashes, so that the handler says what is wrong with it."""
+    return Route(path.replace("{id}", "{id:path}"), answering(handle), methods=methods or ["GET"], name=name)
 
 
 def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -388,13 +360,10 @@ def _parsed(text: str, schema: Schema) -> Any:
     return text
 
 
-async def _no_such_path(_request: Request, _error: Exception) -> Response:
+async def _no_route(_request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.headers:  # the methods that the path accepts
+        return problem(405, "this path does not accept this method: /docs lists the methods", **error.headers)
     return problem(404, "there is nothing at this path: /docs lists the paths")
-
-
-async def _no_such_method(_request: Request, error: Exception) -> Response:
-    allowed = getattr(error, "headers", None) or {}
-    return problem(405, "this path does not accept this method: /docs lists the methods", **allowed)
 
 
 # The process

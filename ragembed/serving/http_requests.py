@@ -44,17 +44,13 @@ def status_and_message(error: RagembedError, place: str) -> tuple[int, str]:
     return 503, f"{type(error).__name__}: the store cannot answer; the log of the server says why"
 
 
-def json_response(body: bytes, status: int = 200) -> Response:
-    """Return a response with JSON."""
-    return Response(body, status, media_type=JSON)
-
-
-def answering(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler that turns errors into responses with one sentence."""
+def answering(handle: Callable[[Request], Awaitable[Response | bytes]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that turns bytes into a response with JSON, and errors into responses with one sentence."""
 
     async def handler(request: Request) -> Response:
         try:
-            return await handle(request)
+            answer = await handle(request)
+            return Response(answer, media_type=JSON) if isinstance(answer, bytes) else answer
         except StoreLockedError:
             return problem(503, "another process is writing to the store: try again later", Retry_After="1")
         except RecursionError:

@@ -131,7 +131,10 @@ class RequestGuard:
             return problem(421, "the Host header does not name this server: start it with --allow-host NAME")
         others = [origin for origin in origins if origin not in self._origins]
         foreign = not all(self._hosts.allow_origin(origin, hosts[0]) for origin in others)
-        if foreign or len(origins) > 1 or (not origins and _is_foreign_fetch(headers)):
+        # A browser says that a page of another site sends the request. Following a link is no such case.
+        site, way = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+        is_fetched = not origins and site in ("cross-site", "same-site") and way != "navigate"
+        if foreign or len(origins) > 1 or is_fetched:
             return problem(403, "requests from pages of another origin are refused")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method in _WITH_BODY and kind != "application/json":
@@ -139,12 +142,6 @@ class RequestGuard:
         if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
             return problem(415, "the body is compressed: send it without Content-Encoding", Accept_Encoding="identity")
         return None
-
-
-def _is_foreign_fetch(headers: Headers) -> bool:
-    """Return whether a browser says that a page of another site sends the request. Following a link is no such case."""
-    foreign = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-    return foreign and headers.get("sec-fetch-mode") != "navigate"
 
 
 class BearerAuth:

@@ -58,19 +58,14 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
     return Route(HTTP_PATH, _RepairedMessages(route.endpoint), name="mcp"), server.session_manager.run
 
 
-def make_http_app(server: Server[Any], port: int) -> ASGIApp:
-    """Return the ASGI application for ``127.0.0.1:port``. It refuses foreign Host and Origin headers."""
-    route, lifespan = make_route(server)
-    app = RequestLimits(Starlette(routes=[route], lifespan=lambda _: lifespan()), _LIMITS)
-    return RequestGuard(app, AllowedHosts(port))
-
-
 def run_http(server: Server[Any], port: int) -> None:
     """Serve ``http://127.0.0.1:port/mcp`` until interrupted; raises :class:`ConfigError` if the port is in use."""
     with tcp_listener(_LOOPBACK, port) as listener:
         port = listener.getsockname()[1]
         sys.stderr.write(f"serving http://{_LOOPBACK}:{port}{HTTP_PATH}\n")
         sys.stderr.flush()
-        app = make_http_app(server, port)
-        config = uvicorn.Config(app, http=connections(_LIMITS), log_level="warning", access_log=False)
+        route, lifespan = make_route(server)
+        app = RequestLimits(Starlette(routes=[route], lifespan=lambda _: lifespan()), _LIMITS)
+        guarded = RequestGuard(app, AllowedHosts(port))  # refuses foreign Host and Origin headers
+        config = uvicorn.Config(guarded, http=connections(_LIMITS), log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])

@@ -332,7 +332,12 @@ class _SearchPage:
             if len(open_values) < 2 or (name not in _FACET_TITLES and all(value["count"] < 2 for value in open_values)):
                 continue
             common = _common_folder([str(value["value"]) for value in open_values]) if name == "folder" else ""
-            rows = [self._facet(view, value, common) for value in open_values]
+            rows = []
+            for value in open_values:
+                chosen = replace(view, filters=(*view.filters, value["where"]), k=_STEP, id="")
+                shown = _shown(value["value"])
+                link = self._link(chosen, shown.removeprefix(common) or "(here)", title=shown)
+                rows.append(_e("li", link, _e("span", str(value["count"]), class_="note")))
             more = _e("details", _e("summary", f"{len(rows) - _VALUES} more"), _e("ul", *rows[_VALUES:]))
             title = _FACET_TITLES.get(name, name.replace("_", " ").capitalize())
             lists.append(_e("div", _e("h2", title), _e("ul", *rows[:_VALUES]), more if rows[_VALUES:] else None))
@@ -340,12 +345,6 @@ class _SearchPage:
             yield _e("input", type="checkbox", id="unfold", class_="unseen", aria_label="Show filters")
             yield _e("label", "Filters", for_="unfold")
             yield _e("div", *lists, _e("p", "Numbers are of the best 100 results.", class_="note"), class_="lists")
-
-    def _facet(self, view: _PageState, value: Mapping[str, Any], common: str) -> Element:
-        chosen = replace(view, filters=(*view.filters, value["where"]), k=_STEP, id="")
-        name = _shown(value["value"])
-        link = self._link(chosen, name.removeprefix(common) or "(here)", title=name)
-        return _e("li", link, _e("span", str(value["count"]), class_="note"))
 
     # Preview
 

@@ -135,7 +135,7 @@ def delete_document(served: ServedStore, document_id: str, wait: float) -> dict[
     return _write(served, [], [name], wait)
 
 
-def write_batch(served: ServedStore, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
+def write_documents(served: ServedStore, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
     """Add, replace and delete documents in one transaction. Ids to delete that are unknown are ignored."""
     batch = checked(dict(body), BATCH, "the batch")
     documents = [PushedDocument(checked_id(fields.pop("id")), **fields) for fields in batch.get("documents", ())]

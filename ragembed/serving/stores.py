@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from ragembed.indexes.search.context import one_line
 from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.storage.layout import require_store, root_of, source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
+from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.serving.tool_schemas import EVERY
 
 Answer = TypeVar("Answer")
@@ -87,23 +87,17 @@ class ServedStore:
         """
         logged = None
         while not stop.is_set():
-            error = self._watch(stop)
-            if isinstance(error, StoreLockedError):
+            try:
+                Watcher(self.path, opened=self.open()).run(stop)
+            except StoreLockedError as error:
                 _LOG.error("the files of the store %s are not watched: %s", self.name, error)
                 return
-            if error is not None and str(error) != logged:
-                logged = str(error)
-                again = f"next attempt in {_WATCH_RETRY_SECONDS:g} s"
-                _LOG.error("the files of the store %s are not watched, %s: %s", self.name, again, error)
+            except (RagembedError, OSError) as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    again = f"next attempt in {_WATCH_RETRY_SECONDS:g} s"
+                    _LOG.error("the files of the store %s are not watched, %s: %s", self.name, again, error)
             stop.wait(_WATCH_RETRY_SECONDS)
-
-    def _watch(self, stop: threading.Event) -> RagembedError | OSError | None:
-        """Watch the store until ``stop`` is set or an error occurs, and return the error."""
-        try:
-            Watcher(self.path, opened=self.open()).run(stop)
-        except (RagembedError, OSError) as error:
-            return error
-        return None
 
     def state(self) -> str | None:
         """Return a note if results may miss something, because a run is under way or was interrupted."""
@@ -174,11 +168,6 @@ class ServedStore:
             raise UnknownNameError(f"{source} has no text of {member[:200]!r}: expected a path from an answer")
         return source, records
 
-    def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
-        """Return the files of hits, by store and name."""
-        names = {record.source for record in records if record.source is not None}
-        return {(None, name): file for name, file in self.open().sources(names).items()}
-
     def similar(self, chunk_id: str, k: int, *, other_files: bool) -> list[Hit]:
         """Return the chunks nearest to a chunk, without itself; with ``other_files``, from other files only."""
         store = self.open()
@@ -231,14 +220,6 @@ class ServedTogether:
                 if text := note(served):
                     notes.append(f"{name}: {text}")
         return "; ".join(notes) or None
-
-    def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
-        """Return the files of hits, by store and name."""
-        files: dict[tuple[str | None, str], SourceRecord] = {}
-        for name, served in self._stores.items():
-            own = [record for record in records if record.store == name]
-            files.update(((name, source), file) for (_, source), file in (served.files(own) if own else {}).items())
-        return files
 
 
 class ServedStores(dict[str, ServedStore]):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from textwrap import indent
 from typing import Any
@@ -32,7 +32,6 @@ from ragembed.progress import check
 from ragembed.serving.stores import (
     ServedStore,
     ServedStores,
-    ServedTogether,
     answered,
     chunk_with_id,
     conditions,
@@ -137,12 +136,10 @@ class StoreTools:
 # The tools: each returns its text and its JSON values
 
 
-def _search(
-    served: ServedStore | ServedTogether, store: Searchable, arguments: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+def _search(_served: object, store: Searchable, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     settings = {"ranking": RankingOptions(dedupe=True), **conditions(arguments)}
     hits = store.search(arguments["query"], arguments["k"], arguments["mode"], **settings)
-    return _hits(served, arguments, arguments["query"], hits)
+    return _hits(store, arguments, arguments["query"], hits)
 
 
 def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -154,7 +151,7 @@ def _similar(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tu
         (source, chunks), line = served.chunks(arguments["path"]), arguments.get("line")
         record = _with_lines(chunks, source, line, line)[0]
     hits = served.similar(record.id, arguments["k"], other_files=arguments["other_files"])
-    return _hits(served, arguments, record.chunk.text, hits)
+    return _hits(store, arguments, record.chunk.text, hits)
 
 
 def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -203,14 +200,9 @@ def _context(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> t
 
 def _why_not(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     absence = store.why_not(arguments["query"], served.name_of(arguments["path"]), arguments["k"], arguments["mode"])
-    weaker = list(
-        dict.fromkeys([*(phrase.phrase for phrase in absence.phrases), *(word.word for word in absence.words)])
-    )
-    words = [one_line(word)[:_LONGEST_HEADING] for word in weaker[:_MOST_LISTED]]
-    ranks = [
-        {"mode": rank.mode, "rank": rank.rank, "of": rank.of, "score": rank.score, "needed": rank.needed}
-        for rank in absence.ranks
-    ]
+    weaker = dict.fromkeys([phrase.phrase for phrase in absence.phrases] + [word.word for word in absence.words])
+    words = [one_line(word)[:_LONGEST_HEADING] for word in list(weaker)[:_MOST_LISTED]]
+    ranks = [_without_missing(asdict(replace(rank, chunk=None))) for rank in absence.ranks]
     lines = [f"{one_line(absence.source)}: the best chunk is {absence.chunk.id}."]
     for rank in absence.ranks:
         place = f"not among {rank.of} candidates" if rank.rank is None else f"rank {rank.rank} of {rank.of}"
@@ -220,7 +212,7 @@ def _why_not(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tu
     lines.append(f"Words of the query that score lower in this file than in the results: {', '.join(words) or 'none'}")
     structured = {
         "path": one_line(absence.source),
-        "ranks": [_without_missing(rank) for rank in ranks],
+        "ranks": ranks,
         "weaker_words": words,
         "best_id": absence.chunk.id,
         "note": absence.note,
@@ -230,11 +222,11 @@ def _why_not(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tu
 
 def _status(stores: Iterable[ServedStore]) -> tuple[str, dict[str, Any]]:
     entries = [_without_missing(served.summary()) for served in stores]
-    texts = [
-        "\n".join(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in entry.items())
-        for entry in entries
-    ]
-    return "\n\n".join(texts) + "\n", {"stores": entries}
+    text = ""
+    for entry in entries:
+        shown = {name: ", ".join(value) if isinstance(value, list) else value for name, value in entry.items()}
+        text += "\n" * bool(text) + "".join(f"{name}: {value}\n" for name, value in shown.items())
+    return text, {"stores": entries}
 
 
 # Files and chunks
@@ -274,7 +266,7 @@ def _between(passage: dict[str, Any], first: int | None, last: int | None) -> di
 
 
 def _hits(
-    served: ServedStore | ServedTogether, arguments: Mapping[str, Any], query: str, hits: Sequence[Hit]
+    store: Searchable, arguments: Mapping[str, Any], query: str, hits: Sequence[Hit]
 ) -> tuple[str, dict[str, Any]]:
     """Return all hits: their places, then the lines that answer while the budget lasts, then whole passages if asked.
 
@@ -282,9 +274,9 @@ def _hits(
     """
     if not hits:
         return f"{_NO_RESULTS}\n", {"results": []}
-    words = QueryWords(query, [hit.chunk.text for hit in hits], served.open().language)
+    words = QueryWords(query, [hit.chunk.text for hit in hits], store.language)
     forms, sizes = [], []
-    for number, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), 1):
+    for number, (hit, state) in enumerate(zip(hits, store.file_states(hits), strict=True), 1):
         check()
         whole, headings = _passage(hit, state), [hit.chunk.title, *hit.chunk.headings]
         lines = {**whole, "text": words.snippet(whole["text"], headings)[0], "truncated": True}

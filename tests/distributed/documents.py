@@ -6,7 +6,7 @@ import pytest
 
 from ragembed import EmbedderConfig
 from ragembed.distributed.members import stores_in
-from ragembed.distributed.workers import ThisProcess
+from ragembed.distributed.workers import WorkerPool
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
 
@@ -14,7 +14,7 @@ WORDS = [f"word{i}" for i in range(400)]
 LICENCE = "this text is distributed under the terms of a licence that all files repeat"
 
 
-class Here(ThisProcess):
+class Here(WorkerPool):
     """Runs tasks in this process, in another order. ``tasks`` are the finished tasks."""
 
     def __init__(self, stop_after=None, stop_at=None):

@@ -13,7 +13,7 @@ import pytest
 
 from ragembed import EmbedderConfig
 from ragembed.distributed.members import create_members
-from ragembed.distributed.workers import ThisProcess
+from ragembed.distributed.workers import WorkerPool
 from ragembed.indexes.indexing.request import IndexingRequest
 from tests.distributed import cluster
 
@@ -58,4 +58,4 @@ def make_documents(folder: Path) -> None:
     for i in range(16):
         text = "\n\n".join(" ".join(rng.choices(words, k=60)) for _ in range(40))
         (folder / "docs" / f"{i:02}.md").write_text(text)
-    create_members(IndexingRequest(folder / "alone", (folder / "docs",), embedder=RANDOM), 3, ThisProcess())
+    create_members(IndexingRequest(folder / "alone", (folder / "docs",), embedder=RANDOM), 3, WorkerPool())

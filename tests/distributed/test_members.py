@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragembed import Collection, Fusion
 from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, divide, stores_in, update_members
-from ragembed.distributed.workers import ThisProcess
+from ragembed.distributed.workers import WorkerPool
 from ragembed.documents.discovery import FileCandidate
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import Store, refit_together
@@ -33,8 +33,8 @@ def collection(docs, count=3, pool=None, dry_run=False, **changes):
     """Create or update the collection."""
     asked, stores = request("together", docs, **changes), list(stores_in(docs.parent / "together").values())
     if stores:
-        return update_members(asked, stores, pool or ThisProcess(), dry_run=dry_run)
-    return create_members(asked, count, pool or ThisProcess(), dry_run=dry_run)
+        return update_members(asked, stores, pool or WorkerPool(), dry_run=dry_run)
+    return create_members(asked, count, pool or WorkerPool(), dry_run=dry_run)
 
 
 def one_store(docs, **changes):

@@ -72,7 +72,7 @@ def handlers(monkeypatch):
         monkeypatch.setattr(
             f"ragembed.serving.http_answers.StoreAnswers.{name}", lambda *given: ran.append(given) or {}
         )
-    for name in ("put_document", "delete_document", "write_batch"):
+    for name in ("put_document", "delete_document", "write_documents"):
         monkeypatch.setattr(f"ragembed.serving.pushed_documents.{name}", lambda *given: ran.append(given) or {})
     monkeypatch.setattr("ragembed.serving.http_answers.embeddings", lambda *given: ran.append(given) or {})
     return ran
