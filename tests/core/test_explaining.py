@@ -10,6 +10,7 @@ from ragembed.config.settings import PRESETS
 from ragembed.contributions import contributions, words
 from ragembed.extractors.pooling import WeightedMean, mean_shares
 from ragembed.extractors.protocol import Token, TokenParts
+from ragembed.models.word_tokenizer import WordTokenizer
 from ragembed.postprocess import Chain, unit_rows
 from ragembed.postprocess.protocol import Parts
 
@@ -134,7 +135,7 @@ def test_tokens_have_the_right_offsets(request, model, template):
 
 @pytest.mark.parametrize(
     ("chain", "query_fit"),
-    zip(CHAINS, ["shared", "separate"] * 4, strict=True),
+    list(zip(CHAINS, ["shared", "separate"] * 4, strict=True)),
     ids=lambda part: part if isinstance(part, str) else ",".join(part),
 )
 def test_affine_post_processors_have_no_residual(bert_model, chain, query_fit):
@@ -277,3 +278,14 @@ def test_equal_tokens_are_merged():
     assert merged.tokens == (tokens[0], tokens[1], tokens[3])
     np.testing.assert_array_equal(merged.rows, [[4, 6], [2, 3], [6, 7]])
     np.testing.assert_array_equal(merged.shares, [0.5, 0.25, 0.25])
+
+
+@given(st.text(st.sampled_from("the dog's don't 東京都 U.S. \u00ad'-."), max_size=30))
+def test_located_words_have_the_right_offsets(text):
+    index = {word: i for i, word in enumerate(["the", "dog", "'s", "don't", "東京", "都", "u.s.", "."])}
+    tokenizer = WordTokenizer(index)
+    ids, spans = tokenizer.ids_and_offsets(text)
+    assert [ids] == tokenizer.ids([text]).tolist()
+    for name, (start, end) in zip(tokenizer.names(ids), spans, strict=True):
+        assert text[start:end].lower() == name
+    assert spans == sorted(spans)
