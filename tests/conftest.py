@@ -327,6 +327,14 @@ def embedding_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingServe
 
 
 @pytest.fixture
+def nothing_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(*_given: object) -> None:
+        pytest.fail("texts were encoded")
+
+    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
+
+
+@pytest.fixture
 def make_record() -> Any:
     return record
 

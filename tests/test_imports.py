@@ -54,6 +54,11 @@ def test_importing_the_training_package_is_light():
     assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
+def test_evaluation_and_runs_with_workers_are_imported_without_a_framework():
+    code = "import ragembed.distributed.members\nfrom ragembed.evaluation import read_beir, score_rankings, search"
+    assert loaded(code).isdisjoint({*HEAVY, "faiss"})
+
+
 def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 

@@ -59,3 +59,11 @@ def indexed(indexed_with):
 
 def nothing_more(_folder):
     """Add no file."""
+
+
+def flip(file):
+    """Change a byte in the middle of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return file

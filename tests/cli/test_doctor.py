@@ -32,6 +32,7 @@ from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import schema
 from ragembed.languages import everyday_sentences
 from ragembed.version import install_command, upgrade_command
+from tests.cli.conftest import flip
 from tests.conftest import WORDS, KnownEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,12 +70,6 @@ def healthy(template, in_folder):
 def set_meta(folder, **values):
     with Store.open(folder / ".ragembed") as store, store.writer() as writer:
         writer.set_meta(values)
-
-
-def flip(file):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 def altered(folder, statement):

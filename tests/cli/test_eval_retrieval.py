@@ -99,14 +99,6 @@ def found(retrieval):
     return call
 
 
-@pytest.fixture
-def nothing_is_encoded(monkeypatch):
-    def encode(*given):
-        pytest.fail("texts were encoded")
-
-    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
-
-
 # Runs
 
 

@@ -213,17 +213,6 @@ def test_optimize_changes_the_index(index, cli, store):
     cli("doctor", "--integrity")
 
 
-def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
-    index()
-    for module in (choose, upkeep):  # few vectors, so the index stays flat
-        monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
-    for command in (index, lambda *args, **more: cli("doctor", "--repair", *args, **more)):
-        result = command("--index", "Nonsense", exit_code=2)
-        assert "unknown kind of index 'Nonsense': expected auto, flat" in result.stderr
-        assert "Traceback" not in result.output
-        assert store().wanted_index == IndexConfig()
-
-
 def test_missing_gpu_exits_with_2(index, cli):
     index()
     for run in (index, lambda *args, **more: cli("doctor", "--repair", *args, **more)):

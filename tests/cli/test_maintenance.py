@@ -13,6 +13,7 @@ import pytest
 from ragembed.cli.options import with_number
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import schema
+from tests.cli.conftest import flip
 
 HOLD = (
     "import sys; from pathlib import Path; from ragembed.indexes.storage.lock import writer_lock\n"
@@ -35,13 +36,6 @@ def held(store):
         assert holder.stdout.readline() == "held\n"
         yield holder
         holder.stdin.close()
-
-
-def flip(file):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    return file
 
 
 def as_json(result):

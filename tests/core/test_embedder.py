@@ -87,26 +87,6 @@ def test_shared_query_fit(tiny_config):
     assert cosines(embedder.encode_documents(TEXTS), embedder.encode_queries(TEXTS)).min() > 1 - 1e-5
 
 
-def test_long_text_is_the_weighted_mean_over_its_windows(embedder, tiny_model):
-    from ragembed.models.transformers_model import TransformersModel
-
-    tokenizer = embedder.tokenizer
-    text = "cat dog bird fish wing flow air heat " * 20
-    [ids] = tokenizer.ids([text])
-    room = embedder.max_tokens - 2
-    windows = [[*tokenizer.prefix, *ids[i : i + room], *tokenizer.suffix] for i in range(0, len(ids), room)]
-    assert len(windows) > 2
-    rows = tokenizer.ids(TEXTS)
-    frequency = {token: sum(token in row for row in rows) for row in rows for token in row}
-    tokens = np.concatenate([np.array(window) for window in windows])
-    framing = {*tokenizer.prefix, *tokenizer.suffix}
-    idf = np.array([0.0 if token in framing else np.log(len(rows) / frequency.get(token, 1)) for token in tokens])
-    weights = 0.5 * idf / idf.sum() + 0.5 / len(tokens)
-    backbone = TransformersModel(tiny_model, "float32", "cpu")
-    hidden = np.concatenate([backbone.states(np.array([w]), np.array([len(w)]), (2,))[0][0] for w in windows])
-    np.testing.assert_allclose(embedder.raw_documents([text])[0], weights @ hidden, atol=1e-4)
-
-
 def test_unfitted_embedder_names_the_missing_call(tiny_config):
     embedder = Embedder(tiny_config)
     for call in (embedder.encode_documents, embedder.encode_queries):
@@ -123,11 +103,6 @@ def test_fitted_extractor_alone_is_not_a_fitted_embedder(tiny_config):
     assert embedder.raw_documents(TEXTS).shape == (6, 32)
     with pytest.raises(NotFittedError, match="post-processors"):
         embedder.encode_documents(TEXTS)
-
-
-def test_fit_without_texts(tiny_config):
-    with pytest.raises(ConfigError, match="without texts"):
-        Embedder(tiny_config).fit([])
 
 
 def test_single_string_is_rejected(embedder):

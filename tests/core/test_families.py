@@ -21,19 +21,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "models.md"
 NAMES = [f"{family.name}, {family.like}" for family in FAMILIES]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a function that makes the model of a family, once."""
-    made: dict[str, Path] = {}
-
-    def folder(family: Family) -> Path:
-        if family.like not in made:
-            made[family.like] = make_model(family, tmp_path_factory.mktemp("family"))
-        return made[family.like]
-
-    return folder
-
-
 def filled(reference: Any, family: Family) -> str:
     """Return a text that fills the window, or does not quite if its last word has several tokens."""
     text = max(family.prompts.values(), key=len, default="")
@@ -50,10 +37,10 @@ def cosines(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=NAMES)
-def test_vectors_are_those_of_sentence_transformers(folders: Any, family: Family) -> None:
+def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: Family) -> None:
     from sentence_transformers import SentenceTransformer
 
-    folder = folders(family)
+    folder = make_model(family, tmp_path)
     reference = SentenceTransformer(str(folder), device="cpu", truncate_dim=family.truncate_dim)
     # [CLS] in a text is ordinary text here.
     setattr(reference.tokenizer, "split_special_tokens" if family.config else "encode_special_tokens", True)

@@ -15,14 +15,18 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def prints(bert_model):
-    """A function that returns the raw and the full fingerprint of settings, and some vectors."""
+    """A function that returns the raw and the full fingerprint of settings, and some vectors; it keeps them."""
+    kept = {}
 
     def of(texts=TEXTS, device=None, **changes):
-        base = {"model": str(bert_model), "dtype": "float32", **FITTED}
-        embedder = Embedder(EmbedderConfig(**{**base, **changes}), device=device).fit(texts)
-        return embedder.raw_fingerprint, embedder.fingerprint, embedder.encode_documents(TEXTS)
+        asked = repr((texts, device, changes))
+        if asked not in kept:
+            base = {"model": str(bert_model), "dtype": "float32", **FITTED}
+            embedder = Embedder(EmbedderConfig(**{**base, **changes}), device=device).fit(texts)
+            kept[asked] = embedder.raw_fingerprint, embedder.fingerprint, embedder.encode_documents(TEXTS)
+        return kept[asked]
 
     return of
 

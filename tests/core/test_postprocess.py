@@ -69,19 +69,6 @@ def test_whiten_of_fewer_vectors_than_dimensions():
     np.testing.assert_allclose(out.T @ out / 4, np.eye(4), atol=1e-5)
 
 
-def test_rounding_does_not_count_as_a_direction():
-    rng = np.random.default_rng(0)
-    low = rng.standard_normal((500, 6)).astype(np.float32) @ rng.standard_normal((6, 60)).astype(np.float32)
-    assert fitted(Whiten(), low).shape == (500, 6)
-
-
-def test_abtt_removes_mean_and_top_directions():
-    out = fitted(AllButTheTop(1), CROSS)
-    expected = CROSS - CROSS.mean(axis=0)
-    expected[:2] = 0
-    np.testing.assert_allclose(out, expected, atol=1e-6)
-
-
 def test_abtt_rejects_more_directions_than_the_rank():
     with pytest.raises(ConfigError, match=r"abtt:3 .* rank of the fitted vectors, 2 .*write abtt:2"):
         AllButTheTop(3).fit(CROSS)

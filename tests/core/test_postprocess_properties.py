@@ -1,14 +1,12 @@
 """Properties of post-processors that hold for any vectors."""
 
-from statistics import NormalDist
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ragembed.postprocess.quantile import Quantile, column_quantiles, normal_quantile
+from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.steps import AllButTheTop, unit_rows
 
 LEVELS = st.integers(-50, 50).map(float)  # few levels, so that ties occur
@@ -36,13 +34,6 @@ def test_shares_do_not_depend_on_other_rows(output, x):
     np.testing.assert_array_equal(kernel.transform(x), alone)
 
 
-@given(x=grids(rows=(1, 60)), shares=npst.arrays(np.float64, 9, elements=st.floats(0, 1)))
-def test_column_quantiles_equal_numpy_exactly(x, shares):
-    for vectors in (x, x.astype(np.float64) / 3):
-        expected = np.stack([np.quantile(column, shares) for column in vectors.T])
-        np.testing.assert_array_equal(column_quantiles(vectors, shares), expected)
-
-
 @given(x=scattered(), count=st.integers(1, 2))
 def test_removed_directions_have_no_component(x, count):
     kernel = AllButTheTop(count).fit(x)
@@ -63,9 +54,3 @@ def test_normalize_is_idempotent(x):
     np.testing.assert_allclose(lengths[normal], 1, rtol=1e-6)
     np.testing.assert_allclose(unit_rows(once)[normal], once[normal], rtol=1e-6)
     assert (lengths[~x.any(axis=1)] == 0).all()
-
-
-@given(share=st.floats(1e-10, 1 - 1e-10))
-def test_normal_quantiles_equal_the_standard_library(share):
-    expected = NormalDist().inv_cdf(share)
-    assert normal_quantile(np.array([share]))[0] == pytest.approx(expected, rel=1e-14, abs=1e-16)

@@ -110,34 +110,9 @@ def test_each_part_can_be_disabled(variant, ablation):
     np.testing.assert_allclose(results[0][1 - changed], results[1][1 - changed], rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_without_alignment_and_novelty_layers_are_averaged(variant):
-    states, lengths = drifting_states(6)
-    settings = SbertWk(alignment=False, novelty=False, importance=False, variant=variant)
-    assert_equals_loops(settings, states, lengths)
-    vectors, _ = token_vectors(settings, states[4:], lengths)
-    np.testing.assert_allclose(vectors[0, 0], np.mean([state[0, 0] for state in states[4:]], axis=0), rtol=1e-5)
-
-
 def test_more_tokens_than_a_block():
     states, _ = drifting_states(3, shape=(1, 300))
     assert_equals_loops(SbertWk(window=1, start_layer=1), states, np.array([300]))
-
-
-def test_right_angle_by_hand():
-    # The middle layer lies in the plane of the outer two, at 45 degrees to each: alignment weights 1/3 each, novelty
-    # weights 1/2, 0, 1/2.
-    states, lengths = stack([1, 0], [1, 1], [0, 1])
-    vectors, _ = token_vectors(SbertWk(window=1, start_layer=0), states, lengths)
-    np.testing.assert_allclose(vectors[0, 0], [5 / 12 + 1 / 6, 1 / 6 + 5 / 12], rtol=1e-5)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_orthogonal_layers_have_equal_weights(variant):
-    states, lengths = stack(*np.eye(3))
-    vectors, importance = token_vectors(SbertWk(start_layer=0, variant=variant), states, lengths)
-    np.testing.assert_allclose(vectors[0, 0], [1 / 3] * 3, rtol=1e-6)
-    assert importance[0, 0] > 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

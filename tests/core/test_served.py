@@ -48,11 +48,6 @@ def test_prompts_are_joined_to_the_texts(embedding_server):
     assert embedding_server.texts == ["passage: cat", f"query: {PROBE}", "query: dog"]
 
 
-def test_prompts_before_the_texts_are_templates(embedding_server):
-    fitted = embedder(embedding_server, document_prompt="passage: ", query_prompt="query: ").fit(TEXTS)
-    assert (fitted.config.template, fitted.config.query_template) == ("passage: [X]", "query: [X]")
-
-
 def test_vectors_are_truncated_and_scaled(embedding_server, tmp_path):
     fitted = embedder(embedding_server, truncate_dim=4).fit(TEXTS)
     expected = unit([embedding_server.vector(text)[:4] for text in TEXTS])

@@ -50,6 +50,7 @@ def test_extractors(spec, expected):
         ("words:drop=-1", "drop is -1"),
         ("avg:unseen=guess", "unseen is 'guess': expected one of mapped, skip"),
         ("transformer:w=1", "option 'w=1': expected no options"),
+        ("sbert-wk:window=0", "window is 0"),
         ("sbert-wk:novelty=maybe", "novelty is 'maybe': expected true or false"),
     ],
 )

@@ -93,7 +93,11 @@ def test_prompt_of_defsent_plus(folder, mask, reference):
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize(("template", "special"), [('This sentence: "[X]" means [M].', None), ("[M] of [X]", False)])
+@pytest.mark.parametrize(
+    ("folder", "template", "special"),
+    [("bert_model", "[M] of [X]", False), ("roberta_model", 'This sentence: "[X]" means [M].', None)],
+    indirect=["folder"],
+)
 def test_pooling_with_templates(folder, reference, pooling, special, template):
     model = reference(folder)
     expected = []

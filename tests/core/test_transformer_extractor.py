@@ -1,13 +1,13 @@
 """Contextual vectors against the equations, computed with transformers and NumPy."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.config.specs import SbertWk
 from ragembed.errors import ConfigError
 from tests.core.raw_vectors import LONG, TEXTS, config, raw
+from tests.core.test_sbert_wk import by_the_paper
 
 
 def windows(model, text, room):
@@ -203,41 +203,25 @@ def test_weights_from_a_corpus_file(bert_model, tmp_path):
 # SBERT-WK, one token at a time, as in the paper
 
 
-def cosine(a, b):
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-
-def fused(vectors, start, window):
-    layers = vectors[start:]
-    inverse, novel = [], []
-    for i, vector in enumerate(layers):
-        context = [j for j in range(max(i - window, 0), min(i + window + 1, len(layers))) if j != i]
-        inverse.append(1 / np.mean([cosine(vector, layers[j]) for j in context]))
-        basis, _ = np.linalg.qr(np.array([layers[j] for j in context]).T)
-        novel.append(np.linalg.norm(vector - basis @ (basis.T @ vector)) / np.linalg.norm(vector))
-    weights = np.mean([np.array(inverse) / sum(inverse), np.array(novel) / sum(novel)], axis=0)
-    return weights @ np.array(layers)
-
-
-def word_knowledge(model, rows, start=4, window=2):
+def word_knowledge(model, rows, settings, weight_of=lambda token: 1.0):
     """Return the vector of a text from the token ids of its windows; importances sum to 1 over all windows."""
-    vectors, variances = [], []
+    vectors, weights = [], []
     for ids in rows:
         states = model.states(ids)
-        for token in range(len(ids)):
-            layers = [states[layer][token] for layer in range(7)]
-            vectors.append(fused(layers, start, window))
-            variances.append(np.var([cosine(a, b) for a, b in pairwise(layers)]))
-    return np.array(variances) / sum(variances) @ np.array(vectors)
+        for place, token in enumerate(ids):
+            vector, variance = by_the_paper(np.array([states[layer][place] for layer in range(7)]), settings)
+            vectors.append(vector)
+            weights.append(weight_of(token) * variance)
+    return np.array(weights) / sum(weights) @ np.array(vectors)
 
 
 @pytest.mark.parametrize(
     ("options", "settings"),
-    [("", {}), (":window=1,start_layer=2", {"window": 1, "start": 2})],
+    [("", SbertWk()), (":window=1,start_layer=2", SbertWk(window=1, start_layer=2))],
 )
 def test_sbert_wk(bert_model, reference, options, settings):
     model = reference(bert_model)
-    expected = [word_knowledge(model, [model.ids(text)], **settings) for text in TEXTS]
+    expected = [word_knowledge(model, [model.ids(text)], settings) for text in TEXTS]
     np.testing.assert_allclose(raw(bert_model, TEXTS, extractor="sbert-wk" + options), expected, atol=2e-4)
 
 
@@ -245,17 +229,12 @@ def test_sbert_wk_importances_are_scaled_over_all_windows(bert_model, reference)
     model = reference(bert_model)
     cut = windows(model, LONG, room=18)
     found = raw(bert_model, [LONG, "fox"], extractor="sbert-wk", max_tokens=20)
-    np.testing.assert_allclose(found[0], word_knowledge(model, cut), atol=2e-4)
+    np.testing.assert_allclose(found[0], word_knowledge(model, cut, SbertWk()), atol=2e-4)
 
 
 def test_sbert_wk_with_idf_uses_both_weights(bert_model, reference):
     model = reference(bert_model)
-    weight_of = table(model, TEXTS, "idf")
-    ids = model.ids(TEXTS[0])
-    layers = [[model.states(ids)[layer][token] for layer in range(7)] for token in range(len(ids))]
-    weights = np.array([weight_of(token) for token in ids])
-    weights = weights * [np.var([cosine(a, b) for a, b in pairwise(one)]) for one in layers]
-    expected = weights / weights.sum() @ np.array([fused(one, 4, 2) for one in layers])
+    expected = word_knowledge(model, [model.ids(TEXTS[0])], SbertWk(), table(model, TEXTS, "idf"))
     found = raw(bert_model, TEXTS, extractor="sbert-wk", weighting="idf")[0]
     np.testing.assert_allclose(found, expected, atol=2e-4)
 

@@ -35,27 +35,10 @@ def test_document_frequency_and_occurrences():
     assert statistics.occurrences.tolist() == [3, 0, 0, 4, 1, 0]
 
 
-def test_idf_equals_the_paper():
-    table = idf(STATISTICS)
-    np.testing.assert_allclose(table, [0.0, np.log(2), np.log(4), np.log(4)], rtol=1e-6)
-
-
 def test_common_tokens_have_zero_idf():
     table = idf(STATISTICS.with_common((1, 3)))
     np.testing.assert_allclose(table, [0.0, 0.0, np.log(4), 0.0], rtol=1e-6)
     assert STATISTICS.document_frequency.tolist() == [4, 2, 1, 0]
-
-
-def test_sif_by_hand():
-    np.testing.assert_allclose(sif(STATISTICS, 0.1), [0.1 / 0.6, 0.1 / 0.35, 0.1 / 0.35, 1.0], rtol=1e-6)
-
-
-def test_usif_by_hand():
-    # V = 3 distinct tokens, n = 20 / 4 = 5 tokens per text. No token reaches the threshold 1 - (2/3)^5 = 0.868,
-    # so alpha = 1/3 and a = (2/3) / (1/3 * 3/2) = 4/3.
-    a = 4 / 3
-    expected = [a / (a / 2 + p) for p in (0.5, 0.25, 0.25, 0.0)]
-    np.testing.assert_allclose(usif(STATISTICS), expected, rtol=1e-6)
 
 
 def test_usif_with_tokens_more_probable_than_chance():

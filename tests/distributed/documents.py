@@ -31,10 +31,8 @@ class Here(WorkerPool):
             yield perform(stage, number)
 
 
-@pytest.fixture
-def docs(tmp_path):
-    """Files with many and few chunks, a copy, a repeated licence, and a file that cannot be read."""
-    folder = tmp_path / "docs"
+def write_docs(folder):
+    """Write files with many and few chunks, a copy, a repeated licence, and a file that cannot be read."""
     folder.mkdir()
     rng = random.Random(3)
     for i in range(24):
@@ -44,6 +42,11 @@ def docs(tmp_path):
     (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing of the kind")
     (folder / "latin.txt").write_bytes("naïve café au lait, déjà vu".encode("latin-1"))
     return folder
+
+
+@pytest.fixture
+def docs(tmp_path):
+    return write_docs(tmp_path / "docs")
 
 
 def config(**changes):

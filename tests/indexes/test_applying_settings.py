@@ -1,5 +1,7 @@
 """Applying other settings to a store: vectors and searches change together, and a killed run changes nothing."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -19,16 +21,22 @@ def state(path):
         return opened.embedder.fingerprint, opened.fusion, [(hit.id, hit.score) for hit in hits]
 
 
-@pytest.fixture
-def encoded(tmp_path, tiny_config):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
     """A store with a tiny model and some unused vectors."""
+    path = tmp_path_factory.mktemp("applying") / "store"
     texts = [f"the {word} of a {other} store" for word in ("writer", "reader", "wing") for other in "abcdefghijklmnop"]
     embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"))).fit(texts)
-    with Store.create(tmp_path / "store", embedder) as made:
+    with Store.create(path, embedder) as made:
         for start in range(0, len(texts), 10):
             made.add([record(f"id{n}", texts[n]) for n in range(start, min(start + 10, len(texts)))])
         made.delete(["id1", "id30"])
-    return tmp_path / "store"
+    return path
+
+
+@pytest.fixture
+def encoded(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
 
 
 def test_new_raw_vectors_equal_those_of_a_new_store(encoded, tmp_path, tiny_config):

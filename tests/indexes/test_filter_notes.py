@@ -26,9 +26,9 @@ def make_store(folder: Path, tiny_model: Path) -> Path:
     return folder / ".ragembed"
 
 
-@pytest.fixture
-def store(tmp_path: Path, tiny_model: Path) -> Iterator[Store]:
-    with Store.open(make_store(tmp_path / "root", tiny_model)) as opened:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Store]:
+    with Store.open(make_store(tmp_path_factory.mktemp("notes") / "root", tiny_model)) as opened:
         yield opened
 
 

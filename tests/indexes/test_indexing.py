@@ -320,12 +320,6 @@ def test_indexed_folder_above_the_store(docs, run, in_folder, tiny_config):
     assert counts(index_files(request)) == (0, 0, 1, 2, 1)
 
 
-def test_a_store_inside_the_folder_is_not_read(docs, tiny_config):
-    request = IndexingRequest(docs / "mystore", (docs,), None, tiny_config)
-    assert counts(index_files(request)) == (3, 0, 0, 0, 0)
-    assert counts(index_files(request)) == (0, 0, 0, 3, 0)
-
-
 def test_names_that_are_not_unicode_are_listed(docs, run, in_folder):
     (docs / os.fsdecode(b"\xff.txt")).write_text("the cat")
     report = run(docs)

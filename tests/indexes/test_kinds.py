@@ -225,27 +225,18 @@ def test_merging_keeps_the_kind(store):
     assert verify_store(store.path, encoder()).problems == []
 
 
-@SOME
-def test_small_store_becomes_exact(store):
-    store.delete(where="i >= 150 OR tenth = 0")
-    store.optimize()
-    assert kinds_of(store) == [(store.wanted_index.kind if store.wanted_index.kind in EXACT else "flat", 135)]
-    assert recall(store, [i for i in range(150) if i % 10], 10) == 1.0
-
-
-@pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-pq"])
+@pytest.mark.parametrize("kind", ["sq8", "ivf-pq"])
 def test_growing_store_gets_the_requested_kind(kind, tmp_path):
     with Store.create(tmp_path / "s", encoder(), index=kind) as store:
         store.add(records(range(150)))
         assert kinds_of(store) == [(kind if kind in EXACT else "flat", 150)]
         store.add(records(range(150, 300)))
-        assert kinds_of(store) == ([("flat", 150)] * 2 if kind == "flat" else [(kind, 300)])
+        assert kinds_of(store) == [(kind, 300)]
         store.add(records(range(300, 580)))
         assert kinds_of(store)[-1] == (kind, 280)
         assert recall(store, range(580), 10) >= least_recall(store)
         store.add(records(range(580, 610)))  # more than twice as many as it was picked for
-        if kind != "flat":
-            assert kinds_of(store) == [(kind, 610)]
+        assert kinds_of(store) == [(kind, 610)]
         assert recall(store, range(610), 10) >= least_recall(store)
     assert verify_store(store.path, encoder()).problems == []
 

@@ -1,14 +1,10 @@
 """Stores search normalised text: they find what a reader sees, and show what the file contains."""
 
-from pathlib import Path
-
 import pytest
 
 from ragembed.documents import chunking
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import fitting, scan
-from ragembed.indexes.indexing.index_run import index_files
-from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.indexing import scan
 
 FILES = {
     "ligature.txt": "the uni\ufb01ed writer holds the lock\n",
@@ -27,40 +23,27 @@ def docs(in_folder):
     return in_folder / "docs"
 
 
-@pytest.fixture
-def run(in_folder, tiny_config, monkeypatch):
-    monkeypatch.setattr(fitting, "MIN_FIT", 2)
-
-    def index(store=None):
-        return index_files(
-            IndexingRequest(store or in_folder / ".ragembed", (Path("docs"),), IndexingOptions(), tiny_config)
-        )
-
-    return index
+QUERIES = {
+    "unified": "ligature.txt",
+    "UNI\ufb01ed": "ligature.txt",
+    "international": "hyphen.txt",
+    "datenschutz": "soft.txt",
+    "H2O": "width.md",
+    "stores files": "width.md",
+}
 
 
-@pytest.mark.parametrize(
-    ("query", "source"),
-    [
-        ("unified", "docs/ligature.txt"),
-        ("UNI\ufb01ed", "docs/ligature.txt"),
-        ("international", "docs/hyphen.txt"),
-        ("datenschutz", "docs/soft.txt"),
-        ("H2O", "docs/width.md"),
-        ("stores files", "docs/width.md"),
-    ],
-)
-def test_words_are_found_however_they_are_written(docs, run, in_folder, query, source):
-    run()
-    mode = "lexical"
+def test_words_are_found_however_they_are_written(docs, run, in_folder):
+    run(docs)
     with Store.open(in_folder / ".ragembed") as store:
-        assert store.search(query, 1, mode)[0].source == source
-        assert store.explain(query, 1, mode)[0].hit.source == source
-        assert store.why_not(query, source, mode=mode).ranks[0].rank == 1
+        for query, name in QUERIES.items():
+            [hit], [explained] = store.search(query, 1, "lexical"), store.explain(query, 1, "lexical")
+            assert hit.source == explained.hit.source == f"docs/{name}"
+            assert store.why_not(query, f"docs/{name}", mode="lexical").ranks[0].rank == 1
 
 
 def test_shown_text_and_lines_are_those_of_the_file(docs, run, in_folder):
-    run()
+    run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         found = {record.source: record.chunk for record in store.chunks()}
         assert store.verify().problems == []
@@ -74,7 +57,7 @@ def test_shown_text_and_lines_are_those_of_the_file(docs, run, in_folder):
 
 def test_dense_search_embeds_the_normalised_text(docs, run, in_folder):
     (docs / "plain.txt").write_text("the unified writer holds the lock\n")
-    run()
+    run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         first, second = store.search("the uni\ufb01ed writer holds the lock", 2, "dense")
         assert {first.source, second.source} == {"docs/ligature.txt", "docs/plain.txt"}
@@ -86,7 +69,7 @@ def test_old_stores_are_updated_by_the_next_run(docs, run, in_folder, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(chunking, "VERSION", 1)
         patch.setattr(scan, "normalised_file", list)
-        run()
+        run(docs)
     with Store.open(in_folder / ".ragembed") as store:
         assert store.search("unified", 1, "lexical") == []
     report = run()

@@ -69,17 +69,25 @@ def small(monkeypatch):
     monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 1)
 
 
-@pytest.fixture
-def many(small, tmp_path):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
     """A store of 300 chunks in three blocks of postings, with some chunks deleted."""
-    rng = np.random.default_rng(4)
-    with Store.create(tmp_path / "many", KnownEncoder()) as store:
+    rng, path = np.random.default_rng(4), tmp_path_factory.mktemp("postings") / "many"
+    with pytest.MonkeyPatch.context() as patch, Store.create(path, KnownEncoder()) as store:
+        patch.setattr(posting_files, "LEAST_CHUNKS", 1)
         for start, stop in ((0, 220), (220, 280), (280, 300)):
             store.add(
                 record(f"id{i}", f"number {i} " + " ".join(rng.choice(WORDS, rng.integers(1, 40))), metadata={"n": i})
                 for i in range(start, stop)
             )
         store.delete([f"id{i}" for i in range(0, 300, 7)])
+    return path
+
+
+@pytest.fixture
+def many(small, template, tmp_path):
+    """A copy of ``template``."""
+    with Store.open(shutil.copytree(template, tmp_path / "many"), KnownEncoder()) as store:
         yield store
 
 

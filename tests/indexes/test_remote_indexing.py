@@ -143,19 +143,6 @@ def test_missing_url_is_removed_if_it_may_be_empty(memory, run, in_folder):
         run(other)
 
 
-def test_unreachable_url_is_kept(memory, run, in_folder, away):
-    memory.pipe("memory://other/a.txt", b"a fish swims\n")
-    run(DOCS, RemotePath("memory://other"))
-    before = stored(in_folder)
-    away("memory://other")
-    report = run()
-    assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == ["memory://other cannot be accessed: no answer; its files stay in the store"]
-    with pytest.raises(ConfigError, match="memory://other cannot be accessed: no answer"):
-        run(RemotePath("memory://other"))
-    assert stored(in_folder) == before
-
-
 def test_chunks_of_unreachable_folders_and_files_are_kept(memory, run, in_folder, away):
     run(DOCS)
     before = stored(in_folder)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed import Embedder
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.langchain import RagEmbeddings
 
@@ -70,13 +69,6 @@ def test_refit_changes_the_fingerprint(fitted: RagEmbeddings) -> None:
     assert former.fingerprint in before  # objects made with the earlier fit keep it
 
 
-def test_from_embedder(fitted: RagEmbeddings) -> None:
-    embeddings = RagEmbeddings.from_embedder(fitted.embedder)
-    assert embeddings.embedder is fitted.embedder
-    assert embeddings.embed_query("a") == pytest.approx(fitted.embedder.encode_queries(["a"])[0].tolist(), abs=1e-6)
-    assert not RagEmbeddings.from_embedder(Embedder()).is_fitted
-
-
 def test_fields(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown preset 'nope'"):
         RagEmbeddings(preset="nope")
@@ -94,8 +86,6 @@ def test_settings_of_the_model(tiny_model: Path) -> None:
     config = made.embedder.config
     assert (config.template, config.query_template) == ("[X]", "query: [X]")
     assert (config.truncate_dim, config.pooling, config.normalize, made.dimension) == (8, "cls+mean", True, 8)
-    with pytest.raises(ValueError, match="cannot be combined with preset, model or other settings"):
-        RagEmbeddings(path="x", truncate_dim=8)
 
 
 def test_threads_share_a_new_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:

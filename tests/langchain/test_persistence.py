@@ -57,7 +57,7 @@ def test_saved_store_is_loaded_unchanged(store: RagVectorStore, tmp_path: Path) 
     store.save_local(str(tmp_path / "folder"))
     assert seen(store) == before
     store.close()
-    with RagVectorStore.load_local(str(tmp_path / "folder"), FAKE) as loaded:
+    with RagVectorStore.load_local(str(tmp_path / "folder"), FAKE, allow_dangerous_deserialization=True) as loaded:
         assert seen(loaded) == before
         assert loaded.path == tmp_path / "folder" / "index"
 
@@ -72,14 +72,6 @@ def test_several_saved_stores_in_one_folder(store: RagVectorStore, tmp_path: Pat
         with RagVectorStore.load_local(tmp_path, FAKE, name) as loaded:
             assert len(loaded) == count
     assert {entry.name for entry in tmp_path.iterdir()} == set(names)
-
-
-def test_allow_dangerous_deserialization_is_ignored(store: RagVectorStore, tmp_path: Path) -> None:
-    store.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, FAKE, allow_dangerous_deserialization=True) as loaded:
-        assert seen(loaded) == seen(store)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'io_flags'"):
-        RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)
 
 
 def test_store_with_rag_embeddings_loads_without_them(light: RagEmbeddings, tmp_path: Path) -> None:

@@ -459,19 +459,6 @@ def test_unexpected_errors_are_one_line(store, monkeypatch, caplog):
 # Processes
 
 
-def test_stdout_of_the_process_holds_only_messages(folder):
-    server = StdioServer(folder)
-    assert server.hello["result"]["serverInfo"]["name"] == "ragembed"
-    server.send(b"no JSON")
-    server.send(b'{"jsonrpc": "2.0", "id": 2, "method": 7}')
-    assert len(server.ask("tools/list")["result"]["tools"]) == len(TOOLS)
-    assert "1. docs/locks.md:1-3" in server.call("search", query="writer lock", k=1)["content"][0]["text"]
-    assert server.call("search", query=5)["isError"]
-    rest, errors = server.end()
-    assert (server.process.returncode, rest) == (0, b"")
-    assert b"Traceback" not in errors
-
-
 def test_the_process_ends_with_its_input_while_a_call_runs(folder):
     code = (
         "import time\nfrom pathlib import Path\nfrom ragembed.serving import mcp_server\n"

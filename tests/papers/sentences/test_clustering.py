@@ -10,34 +10,6 @@ from ragembed.errors import ConfigError
 from ragembed.papers import assignment_accuracy, clustering_accuracy
 
 
-def blobs(per_cluster=20, clusters=3, spread=0.01):
-    generator = np.random.default_rng(1)
-    centres = 10.0 * np.eye(clusters)
-    points = np.concatenate([centre + spread * generator.normal(size=(per_cluster, clusters)) for centre in centres])
-    return points.astype(np.float32), np.repeat(np.arange(clusters), per_cluster)
-
-
-@pytest.mark.parametrize(
-    ("labels", "clusters", "expected"),
-    [
-        ([0, 0, 1, 1], [0, 0, 1, 1], 100.0),
-        ([0, 0, 1, 1], [1, 1, 0, 0], 100.0),
-        (["x", "x", "y", "y"], [7, 7, -1, -1], 100.0),
-        ([0, 0, 1, 1], [0, 1, 0, 1], 50.0),
-        # Greedy would give cluster 0 to label 0 (3 rows) and leave label 1 with 0: 3 of 7. The best is 2 + 2.
-        ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0, 0], 100.0 * 4 / 7),
-        # Fewer clusters than labels: one label counts as wrong.
-        ([0, 0, 1, 1, 2], [5, 5, 5, 6, 6], 60.0),
-        ([0, 1, 2, 3], [0, 0, 0, 0], 25.0),
-        # More clusters than labels: one cluster is not assigned.
-        ([0, 0, 0, 1], [0, 0, 1, 2], 75.0),
-        ([4], [9], 100.0),
-    ],
-)
-def test_assignment_by_hand(labels, clusters, expected):
-    assert assignment_accuracy(labels, clusters) == pytest.approx(expected)
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
 def test_assignment_is_optimal(rows):
     labels, clusters = zip(*rows, strict=True)

@@ -45,14 +45,6 @@ def evaluate(cli, tiny_model):
     return call
 
 
-@pytest.fixture
-def nothing_is_encoded(monkeypatch):
-    def encode(*given):
-        pytest.fail("texts were encoded")
-
-    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
-
-
 # Output
 
 
@@ -150,15 +142,11 @@ def test_config_file_with_changes(pairs, in_folder, cli, tiny_model):
     ("options", "message"),
     [
         (["--preset", "nope"], "unknown preset 'nope': expected one of minilm, t4"),
-        (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
-        (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
-        (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
         (["--layers", "first+7"], "the model has no layer 7"),
         (["--pooling", "masks"], "needs a template with mask tokens"),
         (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),
         (["--preset", "bert", "--config", "mine.toml"], "got both the preset 'bert' and the file mine.toml"),
         (["--config", "broken.toml"], "broken.toml: the configuration is not valid TOML"),
-        (["--config", "unknown.json"], "unknown.json: unknown setting 'lairs': expected one of extractor, model"),
         (["--config", "mine.toml", "--avg-corpus", "mine.toml"], "mine.toml: avg_corpus is 'mine.toml', but extractor"),
         (["--config", "corpus.toml"], "the corpus missing.txt cannot be read"),
         (["--runs", "3"], "No such option"),
@@ -172,7 +160,6 @@ def test_invalid_options_are_errors_before_encoding(options, message, pairs, in_
         pytest.importorskip("matplotlib")
     (in_folder / "mine.toml").write_text('weighting = "idf"\n')
     (in_folder / "broken.toml").write_text("weighting = idf\n")
-    (in_folder / "unknown.json").write_text('{"lairs": "1"}')
     (in_folder / "corpus.toml").write_text('weighting_corpus = "missing.txt"\n')
     result = evaluate("sts", pairs, *options, exit_code=2)
     assert message in result.stderr
@@ -193,6 +180,3 @@ def test_results_are_printed_if_the_plot_fails(pairs, evaluate, monkeypatch):
     result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
     assert result.stdout.startswith("spearman, pairs")
     assert "plot.png cannot be written: No space left on device" in result.stderr
-
-
-# Interruption

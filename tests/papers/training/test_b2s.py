@@ -176,8 +176,7 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("paragraphs", [False, True])
-@pytest.mark.parametrize("phase", ["encode the corpus", "train"])
+@pytest.mark.parametrize(("phase", "paragraphs"), [("encode the corpus", True), ("train", False)])
 def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, monkeypatch, phase, paragraphs):
     class Stopping:
         def __init__(self):

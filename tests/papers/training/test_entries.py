@@ -69,17 +69,6 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
     np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
 
 
-def test_bert_head_is_its_own_pooler(bert):
-    encoder = load_encoder(bert, "auto").eval()
-    dense = BertForPreTraining.from_pretrained(str(bert)).bert.pooler.dense
-    ids, mask = texts_of(bert).windows.batch(np.array([0, 1]), torch.device("cpu"))
-    last = torch.stack([states(bert, text).mean(0) for text in DICTIONARY.definitions[0][:2]]).float()
-    with torch.no_grad():
-        torch.testing.assert_close(encoder(ids, mask, "mean"), torch.tanh(dense(last)), atol=2e-5, rtol=0)
-        official = BertForPreTraining.from_pretrained(str(bert)).eval().bert(ids, mask).pooler_output
-        torch.testing.assert_close(encoder(ids, mask, "cls"), official, atol=2e-5, rtol=0)
-
-
 @pytest.mark.parametrize(("family", "activation"), [("bert", "tanh"), ("roberta", "gelu")])
 def test_pooler_is_saved_and_loaded(family, activation, request, tmp_path):
     folder = request.getfixturevalue(family)
@@ -106,28 +95,6 @@ def test_missing_head_weights_are_an_error(bert, roberta, tiny_model):
     assert load_encoder(bert, "mlm-head").head.activation == "gelu"
     with pytest.raises(ModelError, match="no masked-word head"):
         load_with_mlm_head(tiny_model)
-
-
-@pytest.fixture
-def headless(roberta, tmp_path):
-    """RoBERTa with other weights and without its head for masked words, as contrastive models are published."""
-    torch.manual_seed(9)
-    model = RobertaForMaskedLM(RobertaForMaskedLM.from_pretrained(str(roberta)).config).roberta
-    folder = tmp_path / "headless"
-    model.save_pretrained(folder)
-    shutil.copyfile(roberta / "tokenizer.json", folder / "tokenizer.json")
-    return folder
-
-
-def test_head_from_another_checkpoint(headless, roberta):
-    with pytest.raises(ModelError, match="take the head from a checkpoint with these weights"):
-        load_encoder(headless, "auto")
-    encoder = load_encoder(headless, "auto", roberta).eval()
-    dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
-    ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
-    first = states(headless, DICTIONARY.definitions[0][0])[0].float()
-    with torch.no_grad():
-        torch.testing.assert_close(encoder(ids, mask, "cls")[0], functional.gelu(dense(first)), atol=2e-5, rtol=0)
 
 
 # DefSent

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragembed.papers.training.pictures import draw_space, pca_plane, svd_plane
+from ragembed.papers.training.pictures import pca_plane, svd_plane
 
 
 @pytest.fixture
@@ -17,9 +17,3 @@ def test_planes_match_singular_vectors(vectors):
     np.testing.assert_allclose(np.abs(svd_plane(vectors)), np.abs(left * values)[:, :2], atol=1e-6)
     left, _, _ = np.linalg.svd(vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64), full_matrices=False)
     np.testing.assert_allclose(np.abs(pca_plane(vectors)), np.abs(left[:, :2]) * np.sqrt(50), atol=1e-6)
-
-
-def test_draw_space_writes_a_png(vectors, tmp_path):
-    pytest.importorskip("matplotlib")
-    draw_space(vectors, "step 1", tmp_path / "step-1.png")
-    assert (tmp_path / "step-1.png").read_bytes().startswith(b"\x89PNG")
