@@ -62,8 +62,13 @@ def _reasons(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> l
             f"meaning    {explanation.score - words - feedback:+.2f}: {', '.join(near)}",
         ]
         if feedback:
-            like = ", ".join(dict.fromkeys(map(place, (*explanation.towards, *explanation.like))))
-            lines.append(f"feedback   {feedback:+.2f}: like the best candidates, {like}")
+            best = {record.id: place(record) for record in (*explanation.towards, *explanation.like)}
+            own = best.pop(explanation.hit.id, None)
+            like = ", ".join(dict.fromkeys(best.values()))
+            reason = f"like the best candidates, {like}" if own is None else "one of the best candidates"
+            if own is not None and like:
+                reason += f", and like the others, {like}"
+            lines.append(f"feedback   {feedback:+.2f}: {reason}")
     if explanation.relevance is not None:
         value = explanation.relevance.value
         lines.append(f"relevance  {value:.2f}, a {relevance_word(value)} match")

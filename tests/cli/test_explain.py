@@ -44,7 +44,7 @@ def test_reasons_add_up_to_the_score(cli):
     assert sum(parts) == pytest.approx(score, abs=0.02)
     assert re.search(r"words +\S+: (\w+, )*lock\b", shown)
     assert re.search(r"meaning +\S+: cosine 0\.\d\d with the query, closest words \w+, ", shown)
-    assert re.search(r"feedback +\S+: like the best candidates, docs/\w+\.\w+:\d+-\d+, ", shown)
+    assert re.search(r"feedback +\S+: one of the best candidates, and like the others, docs/\w+\.\w+:\d+-\d+, ", shown)
     assert re.search(r"^    words +\w+", cli("query", QUERY, "--mode", "lexical", "--explain").stdout, re.M)
     assert re.search(r"^    meaning +cosine 0\.", cli("query", QUERY, "--mode", "dense", "--explain").stdout, re.M)
 
