@@ -65,6 +65,8 @@ _NO_TOPIC = re.compile(
     "lambda|len|let|list|new|none|null|private|public|raise|return|self|static|str|true|try|tuple|var|void|yield"
 )
 """Frequent words that are no function words, and keywords of programming languages."""
+_FIELDS = re.compile(r"^(?:[\w-]+: .*\n)+(?=\n)", re.MULTILINE)
+"""Fields of a note, such as its tags: many notes share them."""
 _ADDRESSES = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S+/\S+")
 _JOINTS = re.compile(r"(?<=[a-z])(?=[A-Z])|_+")
 """What is no part of a word: addresses and paths, and the joints of names in source code."""
@@ -250,7 +252,8 @@ def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list
 
     ``classes`` has the numbers of the classes of each text, by classification. ``language`` is that of the store.
     """
-    cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", text[:_LONGEST_TEXT])) for text in texts]
+    bodies = [_FIELDS.sub("", text[:_LONGEST_TEXT]) for text in texts]
+    cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", body)) for body in bodies]
     words = {word.lower() for text in cleaned for word in _WORD.findall(text)}
     plain = unmarked_words_among(words, language) | unmarked_words_among(words, "english")
     ignored = plain | _names_of_people(cleaned, plain)

@@ -98,6 +98,11 @@ def test_labels_are_the_words_of_one_class_in_their_usual_form():
     ]
     [found] = labels(german * 3, [np.array([0, 0, 1, 1] * 3)], "none")
     assert [set(words) for words in found] == [{"motor", "getriebe"}, {"konto", "bank"}]
+    notes = [f"tags: [note, {name}]\ndate: {name}\n\nThe {name} stands." for name in ("boat", "car")] * 6
+    [[boat, car]] = labels(notes, [np.arange(12) % 2], "english")
+    assert boat[0] == "boat"
+    assert car[0] == "car"
+    assert "note" not in {*boat, *car}
     assert "锁" not in chinese[0]
     assert {len(word) for words in chinese for word in words} == {2}
     assert "猫和" in chinese[1]
