@@ -159,3 +159,11 @@ def test_epub_with_a_damaged_member_is_rejected() -> None:
     data[data.index(b"a.xhtml") + 20] ^= 0xFF
     with pytest.raises(DocumentError, match="cannot be unpacked"):
         parsed("a.epub", bytes(data))
+
+
+def test_a_member_before_the_beginning_of_the_file_is_damage() -> None:
+    data = bytearray(make_zip(BOOK))
+    place = data.rindex(b"PK\5\6") + 16  # of the central directory
+    data[place : place + 4] = (int.from_bytes(data[place : place + 4], "little") + 42).to_bytes(4, "little")
+    with pytest.raises(DocumentError, match="cannot be unpacked"):
+        parsed("a.epub", bytes(data))

@@ -118,7 +118,8 @@ def test_memory_does_not_grow_with_calls(folder):
     def run(first: int, last: int) -> int:
         for i in range(first, last):
             tool, arguments = calls[i % len(calls)]
-            query = {"query": arguments["query"].format(i)} if isinstance(arguments.get("query"), str) else {}
+            # Caches keep the words of queries, up to a limit: after the first calls, no word is new.
+            query = {"query": arguments["query"].format(i % 100)} if isinstance(arguments.get("query"), str) else {}
             server.call(tool, **{**arguments, **query})
         return server.memory()
 

@@ -107,7 +107,7 @@ def test_searching_in_threads_while_refitting(tmp_path):
         for thread in threads:
             thread.start()
         try:
-            cli.must("refit", "--postprocess", "center,normalize", "-q")
+            cli.must("refit", "--postprocess", "center,normalize")
         finally:
             stop.set()
             for thread in threads:

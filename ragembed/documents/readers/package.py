@@ -39,6 +39,11 @@ MOST_NAMES = 10_000
 MOST_MEMBERS = 50_000
 _CHUNK = 65_536
 
+_UNPACKING_ERRORS = (
+    *(EOFError, NotImplementedError, OSError, RuntimeError, ValueError),  # ValueError: a place before the file
+    *(zipfile.BadZipFile, zlib.error),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -106,7 +111,7 @@ class ZipPackage:
                     self._usage.unpacked += len(chunk)
                     self._check_size(name, size, member.compress_size)
                     yield chunk
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        except _UNPACKING_ERRORS as error:
             raise DocumentError(f"broken {self.kind}: {name!r} cannot be unpacked") from error
 
     def _check_size(self, name: str, size: int, packed: int) -> None:
