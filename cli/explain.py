@@ -62,9 +62,9 @@ def _reasons(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> l
             f"meaning    {explanation.score - words - feedback:+.2f}: {', '.join(near)}",
         ]
         if feedback:
-            best = {record.id: place(record) for record in (*explanation.towards, *explanation.like)}
-            own = best.pop(explanation.hit.id, None)
-            like = ", ".join(dict.fromkeys(best.values()))
+            candidates = {record.id: place(record) for record in (*explanation.towards, *explanation.like)}
+            own = candidates.pop(explanation.hit.id, None)
+            like = ", ".join(dict.fromkeys(candidates.values()))
             reason = f"like the best candidates, {like}" if own is None else "one of the best candidates"
             if own is not None and like:
                 reason += f", and like the others, {like}"
