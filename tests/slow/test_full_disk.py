@@ -37,7 +37,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if (mounted := mount("-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder))).returncode:
         pytest.skip(f"no disk can be mounted: {mounted.stderr.strip()}")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # a process that was killed may still be ending
 
 
 @pytest.mark.parametrize("name", COMMANDS)
