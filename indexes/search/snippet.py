@@ -77,12 +77,13 @@ class QueryWords:
         of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
-        said, terms = self._terms_of_lines(text, lines)
+        fields = _fields(text)
+        said, terms = self._terms_of_lines(text, lines, fields)
         most = MAX_LINES_OF_ROW if _ROW.fullmatch(text) else MAX_LINES
         filled = [
             number
             for number, line in enumerate(lines)
-            if number >= _fields(text) and line.strip() not in headings and _says(line, lines[number + 1 : number + 2])
+            if number >= fields and line.strip() not in headings and _says(line, lines[number + 1 : number + 2])
         ] or list(range(len(lines)))
 
         def leads(at: int) -> bool:
@@ -113,15 +114,18 @@ class QueryWords:
         best = max(window, key=lambda number: (len(terms[number]), -number))
         return (block if len(block) <= MAX_CHARACTERS else self._cut(block)), best
 
-    def _terms_of_lines(self, text: str, lines: Sequence[str]) -> tuple[list[Terms], list[Terms]]:
-        """Return for each line the terms of the query that it says, and also those of links and headings above it."""
+    def _terms_of_lines(self, text: str, lines: Sequence[str], fields: int) -> tuple[list[Terms], list[Terms]]:
+        """Return for each line the terms of the query that it says, and also those of links and headings above it.
+
+        The first ``fields`` lines say nothing.
+        """
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
         unseen = [edge for match in _UNSEEN.finditer(text) for edge in match.span()]
         terms = [Terms()] * len(lines)
         for begin, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
             if bisect_right(unseen, begin) % 2 == 0:
                 terms[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
-        terms[: _fields(text)] = [Terms()] * _fields(text)
+        terms[:fields] = [Terms()] * fields
         said = [Terms() if _LINK.fullmatch(line) else own for line, own in zip(lines, terms, strict=True)]
         above = Terms()
         for number, line in enumerate(lines):
