@@ -56,7 +56,7 @@ def table(in_folder):
     return in_folder
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_finished_chunks_are_kept_and_not_encoded_again(table, tiny_model, how):
     store = table / ".ragembed"
     stopped = index(table, tiny_model, how)

@@ -78,7 +78,6 @@ def indexed(folder: Path, corpus: Mapping[str, str] = CORPUS) -> Content:
     ("prepare", "tried"),
     [
         (first_index, 2),
-        (copy_over_a_copy, 2),
         *(pytest.param(each, None, marks=SLOW) for each in (first_index, update, copy, copy_over_a_copy)),
     ],
 )
@@ -103,9 +102,10 @@ def test_after_a_power_failure_the_last_commit_is_there_and_the_next_run_finishe
         shutil.rmtree(folder)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("kind", "tried"),
-    [("kill", 0), *(pytest.param(kind, scaled(20), marks=SLOW) for kind in ("kill", "EIO", "ENOSPC"))],
+    [("kill", scaled(20)), ("EIO", scaled(20)), ("ENOSPC", scaled(20))],
 )
 def test_a_first_index_that_fails_at_a_change_can_be_repeated(kind, tried, library, tmp_path, monkeypatch):
     cli = Cli(tmp_path / "work")

@@ -280,6 +280,7 @@ def test_no_error_shows_a_secret(planted, monkeypatch):
         no_secret(output)
 
 
+@pytest.mark.slow
 def test_no_answer_and_no_file_shows_a_secret(planted, embedding_server, monkeypatch):
     for name in KEYS:  # embedding_server clears some of them
         monkeypatch.setenv(name, KEY)

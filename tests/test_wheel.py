@@ -54,9 +54,7 @@ def interpreter(version):
     return pytest.skip(f"Python {version} is not installed")
 
 
-@pytest.fixture(
-    scope="module", params=[None, *(pytest.param(each, marks=pytest.mark.slow) for each in ("3.10", "3.13"))]
-)
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.slow) for each in (None, "3.10", "3.13")])
 def installed(request, wheel, made_once):
     """The folder of programs in a clean environment with the wheel, ``EXTRAS`` and the default model."""
     python = interpreter(request.param)
@@ -94,6 +92,7 @@ def test_wheel_has_every_module_and_the_typing_marker(wheel):
     assert "ragembed/py.typed" in packed
 
 
+@pytest.mark.slow
 def test_the_langchain_package_is_built_from_this_repository(tmp_path):
     tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     import zipfile

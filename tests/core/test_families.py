@@ -12,6 +12,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from tests.core.model_families import FAMILIES, TEXTS, Family, make_model
+from tests.samples import mostly_slow
 
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("peft")
@@ -36,7 +37,7 @@ def cosines(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(found.any(axis=1) | expected.any(axis=1), products, 1.0)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=NAMES)
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, 8, NAMES))
 def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: Family) -> None:
     from sentence_transformers import SentenceTransformer
 

@@ -102,7 +102,9 @@ def test_corpus_settings_are_used(presets, corpus, named):
         assert np.abs(one.documents - two.documents).max() > 1e-3
 
 
-@pytest.mark.parametrize("extractor", ["bert+avg:w=0.5", "sbert-wk:window=1,start_layer=0"])
+@pytest.mark.parametrize(
+    "extractor", ["bert+avg:w=0.5", pytest.param("sbert-wk:window=1,start_layer=0", marks=pytest.mark.slow)]
+)
 def test_weightings_have_vectors_of_their_own(presets, corpus, extractor):
     """Extractors that share their token counts and their settings differ by the function from counts to weights."""
     config = presets["bert"].replace(extractor=extractor, postprocess=(), query_fit="shared", layers="last")

@@ -294,6 +294,7 @@ def in_fresh_process(function: str, *args: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @STEPS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_process_death_at_any_step_is_atomic(step, template, states, tmp_path):

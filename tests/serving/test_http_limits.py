@@ -22,6 +22,7 @@ from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_requests import Limits
 from ragembed.serving.http_security import AllowedHosts
 from ragembed.serving.mcp_server import make_server
+from tests.samples import mostly_slow
 from tests.serving.processes import ApiServer, http_server
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 2000000000) SELECT max(x) FROM n"
@@ -79,7 +80,7 @@ def slow_server(_documents, tmp_path_factory):
         yield running
 
 
-@pytest.mark.parametrize("kind", REQUESTS)
+@pytest.mark.parametrize("kind", mostly_slow(REQUESTS, 1))
 def test_the_thread_of_a_late_request_is_free_at_once(slow_server, kind):
     path, body, headers = REQUESTS[kind]
     statuses = []
@@ -205,7 +206,7 @@ def rest_of(connection):
     return b"".join(parts)
 
 
-@pytest.mark.parametrize("kind", UNFINISHED)
+@pytest.mark.parametrize("kind", mostly_slow(UNFINISHED, 1))
 def test_a_request_has_to_arrive_in_time(fast_server, kind):
     with socket.create_connection(("127.0.0.1", fast_server)) as connection:
         sent = UNFINISHED[kind]

@@ -159,7 +159,7 @@ class PowerCutError(Exception):
     """Simulates a power cut."""
 
 
-@pytest.mark.parametrize("stop_at", [1, 21])
+@pytest.mark.parametrize("stop_at", [21, pytest.param(1, marks=pytest.mark.slow)])
 def test_interrupted_training_gives_the_same_result(glossary, bert_with_dropout, tmp_path, monkeypatch, stop_at):
     steps = (STEP, StepSettings("mean", "ac", 5e-4))
     straight = train_from_dictionary(request(glossary, bert_with_dropout, tmp_path / "a", *steps, runs=2))
