@@ -304,6 +304,8 @@ END:VEVENT
 BEGIN:VTODO
 SUMMARY:Order grease
 DUE;VALUE=DATE:20250401
+CONFERENCE;VALUE=URI:https://example.org/room
+URL:https://example.org/grease
 END:VTODO
 END:VCALENDAR
 """
@@ -318,7 +320,8 @@ def test_calendars_have_a_document_per_event() -> None:
     ]  # fmt: skip
     assert (event.title, event.metadata) == ("Sluice, inspection", {"start": "2025-03-03 10:00 (Europe/Oslo)"})
     assert event.blocks[0].headings == ("Quay",)
-    assert task.text == "Order grease\ndue: 2025-04-01\n"
+    links = "conference: https://example.org/room\nurl: https://example.org/grease\n"
+    assert task.text == f"Order grease\ndue: 2025-04-01\n{links}"
 
 
 def test_contacts_are_read_and_other_vcf_files_are_plain_text() -> None:

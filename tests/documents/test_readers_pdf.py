@@ -40,15 +40,15 @@ def texts(document: ParsedDocument, kind: str = "text") -> list[str]:
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 
 
-def objects_to_pdf(objects: Sequence[bytes]) -> bytes:
-    """Return a PDF of numbered objects. The first one is the catalogue."""
+def objects_to_pdf(objects: Sequence[bytes], properties: str = "") -> bytes:
+    """Return a PDF of numbered objects. The first one is the catalogue; the properties become the last one."""
     out, offsets = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
+    for number, body in enumerate([*objects, f"<< {properties} >>".encode()], 1):
         offsets.append(len(out))
         out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    size = len(objects) + 1
-    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    size = len(offsets) + 1
+    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R /Info {len(offsets)} 0 R >>\n"
     return out + f"{trailer}startxref\n{len(out)}\n%%EOF\n".encode()
 
 
@@ -56,7 +56,7 @@ def stream(content: bytes, entries: bytes = b"") -> bytes:
     return b"<< %b /Length %d >>\nstream\n%b\nendstream" % (entries, len(content), content)
 
 
-def make_pdf(pages: Sequence[Sequence[Text]], title: str = "", sizes: dict[str, int] | None = None) -> bytes:
+def make_pdf(pages: Sequence[Sequence[Text]], sizes: dict[str, int] | None = None, properties: str = "") -> bytes:
     """Return a PDF with the given lines in Helvetica, in this order. ``sizes`` are the font sizes of some lines."""
     font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
     objects = [CATALOG, b"", font]
@@ -70,7 +70,7 @@ def make_pdf(pages: Sequence[Sequence[Text]], title: str = "", sizes: dict[str, 
         )
         kids.append(f"{len(objects)} 0 R")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
-    return objects_to_pdf(objects)
+    return objects_to_pdf(objects, properties)
 
 
 def page_in_font(content: str, font: str, *objects: bytes) -> bytes:
@@ -337,6 +337,23 @@ def test_values_of_form_fields_and_comments_are_read() -> None:
     assert texts(secret) == ["Name:\nPaid:", "End of the form."]
     several = parsed(with_annotations("/Subtype /Widget /FT /Tx /T (a) /Rect [100 600 300 640] /V (One\nTwo)"))
     assert texts(several) == ["Name:\nPaid:", "One\nTwo", "End of the form."]
+
+
+def test_properties_are_metadata_except_what_programs_write() -> None:
+    of_person = "/Title (Kettles) /Author (Ann Lee) /Keywords (tea, hot) /CreationDate (D:20240501101500+02'00')"
+    of_program = "/Title (untitled) /Author (anonymous) /Subject (unspecified) /CreationDate (D:20240501)"
+    page = [(50, 700, "Water must boil for black tea.")]
+    written = parsed(make_pdf([page], properties=of_person))
+    assert (written.title, written.metadata) == (
+        "Kettles",
+        {
+            "title": "Kettles",
+            "author": "Ann Lee",
+            "keywords": ["tea", "hot"],
+            "created": "2024-05-01T10:15:00+02:00",
+        },
+    )
+    assert parsed(make_pdf([page], properties=of_program)).metadata == {"created": "2024-05-01"}
 
 
 def test_rows_of_a_table_have_cells_and_wrapped_cells_are_joined() -> None:
