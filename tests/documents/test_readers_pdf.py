@@ -47,9 +47,9 @@ def objects_to_pdf(objects: Sequence[bytes], properties: str = "") -> bytes:
         offsets.append(len(out))
         out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    size = len(offsets) + 1
-    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R /Info {len(offsets)} 0 R >>\n"
-    return out + f"{trailer}startxref\n{len(out)}\n%%EOF\n".encode()
+    last, size = len(offsets), len(offsets) + 1
+    trailer = f"trailer\n<< /Size {size} /Root 1 0 R /Info {last} 0 R >>\nstartxref\n{len(out)}\n%%EOF\n"
+    return out + f"xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def stream(content: bytes, entries: bytes = b"") -> bytes:
