@@ -138,9 +138,10 @@ def command(
     ragembed query how are stores locked --why docs/reliability.md
 
     Prints each result with its file, lines, score and a snippet, best first. Scores order the results of one query; a
-    strong match probably answers it, a weak match does not. --json has the relevance, a number from 0 to 1. A result
-    whose file was changed or deleted since it was indexed says so, and shows the old text: --refresh updates the store
-    first. Double quotes inside QUERY search for a phrase: words in this order.
+    strong match probably answers it, a weak match does not. --json has the relevance, a number from 0 to 1. Without it,
+    as in a store of less than 20 chunks, --explain says why. A result whose file was changed or deleted since it was
+    indexed says so, and shows the old text: --refresh updates the store first. Double quotes inside QUERY search for a
+    phrase: words in this order.
 
     --why prints the rank of FILE in each search mode, and the words of QUERY that score lower in the best chunk of FILE
     than in the results from other files.
@@ -160,7 +161,8 @@ def command(
     reranker = None if options.rerank is None else ModelReranker(options.rerank)
     steps = {name: value for name, value in asdict(options).items() if name != "rerank"}
     ranking = RankingOptions(reranker=reranker, **steps)
-    settings: dict[str, Any] = {"where": selection.condition, "ranking": ranking, "min_relevance": min_relevance}
+    least = 0.0 if explain and min_relevance is None else min_relevance  # with 0, a note says why it is unknown
+    settings: dict[str, Any] = {"where": selection.condition, "ranking": ranking, "min_relevance": least}
     changes = {name: value for name, value in fusion.items() if value is not None}
     with open_searched(store, collections, refresh=refresh) as opened:
 

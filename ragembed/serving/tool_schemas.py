@@ -160,7 +160,8 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "search",
             "Find passages by meaning and words; use it first. Answers k hits: path:lines, relevance (strong, possible,"
-            " weak), headings, and the lines that answer. Read on with get; detail=full gives whole passages.",
+            " weak; unknown below 20 chunks), headings, and the lines that answer. Read on with get; detail=full gives"
+            " whole passages.",
             {
                 "query": TEXT,
                 "k": _from(1, _MOST_RESULTS, 5),

@@ -52,6 +52,16 @@ def test_results_have_a_relevance_that_can_be_required(cli):
     assert "relevance      fitted on 24 pseudo-queries of 24 chunks" in cli("status").stdout
 
 
+def test_explain_says_why_the_relevance_is_unknown(indexed_with, cli):
+    indexed_with(lambda docs: None)
+    unknown = "the relevance of results is unknown: it is fitted for 20 chunks or more, and the store has 3"
+    found = cli("query", "lock", "--explain")
+    assert found.stderr == f"note: {unknown}\n"
+    assert " match)" not in found.stdout
+    assert json.loads(cli("query", "lock", "--explain", "--json").stdout)["notes"] == [unknown]
+    assert cli("query", "lock").stderr == ""
+
+
 @pytest.mark.usefixtures("indexed")
 def test_weak_matches_are_noted(cli):
     weak = cli("query", "unheard aardvark", "-k", "2", "--mode", "lexical", exit_code=1)
