@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from ragembed.documents.readers.registry import location_of
 from ragembed.errors import ConfigError
-from ragembed.indexes.search.relevance import is_weak
+from ragembed.indexes.search.relevance import is_weak, relevance_word
 from ragembed.version import SCHEMA_VERSION
 
 ContextFormat = Literal["text", "markdown", "json", "xml"]
@@ -303,6 +303,8 @@ def renderer_of(name: str) -> Renderer:
 def _section(block: ContextBlock) -> str:
     section = one_line(" > ".join(block.headings) or ("" if block.title in (None, block.path) else block.title))
     notes = [section if len(section) <= _LONGEST_SECTION else f"{section[:_LONGEST_SECTION]}…"]
+    if word := relevance_word(block.relevance):
+        notes.append(f"{word} match")
     if block.is_stale:
         notes.append("changed since it was indexed")
     return "; ".join(filter(None, notes))

@@ -116,7 +116,8 @@ def _context(_served: object, store: Searched, arguments: dict[str, Any]) -> dic
         name_file=lambda name: name,
         **conditions(arguments),
     )
-    return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
+    about = {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
+    return {**about, "note": WEAK_MATCHES if context.is_weak else None}
 
 
 def _chunk(_served: ServedStore, store: Store, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,9 @@ def test_weak_matches_are_noted(cli):
     assert "note: weak matches: the documents may not answer this query" in weak.stderr
     packed = cli("context", "the unheard aardvark beside a lock", "--mode", "lexical")
     assert "note: weak matches" in packed.stderr
+    assert "docs/00.txt:1-1 (weak match)\n" in packed.stdout
+    packed = cli("context", "the unheard aardvark beside a lock", "--mode", "lexical", "--format", "xml")
+    assert '<document source="docs/00.txt:1-1" section="weak match">' in packed.stdout
     none = cli("query", "the unheard aardvark", "--min-relevance", "1", exit_code=1)
     assert "no results with relevance 1 or more" in none.stderr
     assert "weak matches" not in none.stderr
