@@ -10,12 +10,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, zip_longest
+from heapq import merge
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.progress import check
 from ragembed.reranking import Reranker
@@ -211,14 +213,20 @@ def rank(stream: CandidateStream, k: int, ranking: RankingOptions) -> list[Hit]:
 def by_rank(streams: Sequence[CandidateStream]) -> CandidateStream:
     """Return the candidates of several streams, ordered by their ranks there (Cormack, Clarke & Büttcher 2009).
 
-    The score is ``1 / (60 + rank)``. Candidates of the same rank are ordered by their relevance, if it is known.
+    Weak candidates wait for those of other streams that are not. The score is ``1 / (60 + rank)``, at most that of the
+    candidate before. Candidates of the same rank are ordered by their relevance; an unknown one is between.
     """
 
+    def order(numbered: tuple[int, Hit]) -> tuple[bool, int, float]:
+        place, hit = numbered
+        relevance = WEAK if hit.relevance is None else hit.relevance
+        return relevance < WEAK, place, -relevance
+
     def candidates() -> Iterator[Hit]:
-        for place, tier in enumerate(zip_longest(*(stream.candidates for stream in streams)), 1):
-            hits = [hit for hit in tier if hit is not None]
-            for hit in sorted(hits, key=lambda hit: -(hit.relevance or 0.0)):
-                yield replace(hit, score=1.0 / (_RANK_CONSTANT + place))
+        score = 1.0
+        for place, hit in merge(*(enumerate(stream.candidates, 1) for stream in streams), key=order):
+            score = min(score, 1.0 / (_RANK_CONSTANT + place))
+            yield replace(hit, score=score)
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
         raise ConfigError(

@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 
 from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
+from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.indexes import collection, measure_drift, refit_store, refit_together
+from ragembed.indexes.search.ranking import CandidateStream, by_rank
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness, posting_files
 from ragembed.indexes.storage.writer import StoreWriter
+from ragembed.indexes.types import Hit
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit
 
@@ -277,6 +280,17 @@ def test_stores_with_different_embedders_are_fused_by_rank(three, tmp_path, make
             together.search_vector(KnownEncoder().encode_queries(["lock"])[0])
         with pytest.raises(ConfigError, match="mmr"):
             together.search("lock", 2, "dense", ranking=RankingOptions(mmr=0.5))
+
+
+def test_weak_matches_come_after_the_others_of_stores_with_different_embedders():
+    def stream(name, *relevances):
+        hits = (Hit(f"{name}{i}", Chunk(name), None, 0.0, relevance=each) for i, each in enumerate(relevances, 1))
+        return CandidateStream("", hits, lambda _: None)
+
+    hits = list(by_rank([stream("a", 0.1, 0.2), stream("b", 0.9, 0.6, 0.3, 0.8), stream("c", None, None)]).candidates)
+    assert [hit.id for hit in hits] == ["b1", "c1", "b2", "c2", "a1", "a2", "b3", "b4"]
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("weighting", ["idf:0.5", "uniform"])
