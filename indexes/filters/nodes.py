@@ -22,6 +22,8 @@ _ISO = re.compile(
     r"(?:[Tt ]([01][0-9]|2[0-4])(?::([0-5][0-9])(?::([0-5][0-9])(?:[.,]([0-9]+))?)?)?"
     r"(?:[Zz]()|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9])(?::?([0-5][0-9]))?)?)?)?"
 )
+_DATED = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}(?::[0-9].*)?)?")
+"""A text that is meant as a date, perhaps with a time."""
 
 
 class _Moment(NamedTuple):
@@ -66,11 +68,15 @@ def nanoseconds(value: str | float) -> int:
         float(moment)
     # Dates out of range for the local time zone raise OverflowError or OSError.
     except (ValueError, OverflowError, OSError):
-        raise ConfigError(
-            f"{str(value)[:60]!r} is not a time: expected a date such as '2026-01-31', '2026-01-31T10:00' or "
-            "'2026-01-31T10:00+01:00', or a number of seconds since 1970"
-        ) from None
+        raise _not_a_time(value, ", or a number of seconds since 1970") from None
     return moment
+
+
+def _not_a_time(value: str | float, else_expected: str = "") -> ConfigError:
+    return ConfigError(
+        f"{str(value)[:60]!r} is not a time: expected a date such as '2026-01-31', '2026-01-31T10:00' or "
+        f"'2026-01-31T10:00+01:00'{else_expected}"
+    )
 
 
 def _local_nanoseconds(text: str) -> int:
@@ -165,7 +171,8 @@ class Field:
 class Comparison:
     """``=``, ``<``, ``<=``, ``>`` or ``>=``; true only for values of the same type. Booleans have no order.
 
-    Two ISO 8601 texts in metadata are compared as moments, other texts by code point.
+    Two ISO 8601 texts in metadata are compared as moments, other texts by code point. The order of a date that does not
+    exist is an error.
 
     ``type`` is ``"string"``, ``"number"`` or ``"boolean"``; it distinguishes ``1`` from ``True``.
     """
@@ -185,6 +192,9 @@ class Comparison:
                 f"{self.field} {self.operator} {shown(self.value)}: true and false have no order; "
                 "compare them for equality"
             )
+        is_date = kind == "string" and self.operator in ORDERS and _DATED.fullmatch(str(self.value)) is not None
+        if is_date and self.field.property_name is None and moment_key(str(self.value)) is None:
+            raise _not_a_time(self.value)
         object.__setattr__(self, "type", kind)
 
 

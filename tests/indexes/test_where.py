@@ -155,6 +155,9 @@ def test_deep_nesting_raises(text):
         ("x LIKE 5", "at character 8: the pattern for x is 5: expected a string, not int"),
         ("path GLOB 'docs/'", "at character 11: the glob 'docs/' has nothing after a '/'"),
         ("mtime > 'yesterday'", "at character 9: 'yesterday' is not a time: expected a date such as '2026-01-31'"),
+        ("day > '2026-13-01'", "at character 7: '2026-13-01' is not a time: expected a date such as '2026-01-31'"),
+        ("day BETWEEN '2026-01-01' AND '2026-02-30'", "'2026-02-30' is not a time"),
+        ("day < '2026-01-31 25:00'", "'2026-01-31 25:00' is not a time"),
         ("mtime = true", "at character 9: mtime is a time: expected a date or seconds since 1970, not True"),
         ("mtime LIKE '2026%'", "at character 12: mtime is a time, not a text: compare it with a date"),
         (
