@@ -22,7 +22,7 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Rows
-from ragembed.languages import main_language
+from ragembed.languages import everyday_sentences, main_language
 from ragembed.progress import Progress
 from ragembed.reports.map import MOST_GROUPS, VectorMap, labels, make_map, place_beside
 from ragembed.types import Doubles, Floats
@@ -40,7 +40,7 @@ _NEAR_COSINE = 0.9
 _GROUPS_SHOWN, _MEMBERS_SHOWN = 20, 5
 _WORDS, _LEAST_TEXTS, _LEAST_SHARE = 15, 3, 0.002
 _PERIODS = 7
-_OTHER, _NONE = "other", "(none)"
+_OTHER, _NONE, _NOT_RECOGNISED = "other", "(none)", "not recognised"
 _READ_FOR_WEIGHTS = 2_000
 """Number of chunks whose words get a weight."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -125,6 +125,7 @@ class ReportData:
         self.vector_map = made = self._map() if len(self._rows) else None
         self.points = np.zeros((0, 2), np.uint16) if made is None else made.places[self._vector_of]
         self.cluster = np.zeros(0, np.uint8) if made is None else made.cluster[self._vector_of].astype(np.uint8)
+        self.languages = self._languages()
         self.groups: tuple[tuple[str, ...], ...] = ()
         self.clusters: tuple[ClusterSummary, ...] = ()
         duplicates: list[list[int]] = []
@@ -138,7 +139,6 @@ class ReportData:
         self.queries = tuple(answered[:_QUERIES])
         self.size = self._size()
         self.kinds = self._kinds()
-        self.languages = self._languages()
         self.skipped = _grouped(self.status["skipped"])
         self.colourings = tuple(self._colourings())
         self.chunks = self._texts({number for query in self.queries for number in query.hits})
@@ -186,7 +186,8 @@ class ReportData:
         texts = [of_key[key] for key in self._keys[numbers].tolist()]
         own = made.cluster[made.laid_out]
         group = made.clusters.group
-        by_cluster, by_group = labels(texts, [own, group[own]], self._store.language)
+        languages = [name for name, _ in self.languages if name != _NOT_RECOGNISED] or everyday_sentences()
+        by_cluster, by_group = labels(texts, [own, group[own]], self._store.language, languages)
         examples = self._shown([int(numbers[position]) for position in self._central(made, own)])
         sizes = np.bincount(cluster, minlength=len(group)).tolist()
         summaries = (
@@ -325,7 +326,7 @@ class ReportData:
             some = order[firsts[place] : firsts[place] + 4]
             of_file = some[self._file[some] == with_chunks[place]]
             texts = catalog.embedded_by_key(self._connection, self._keys[of_file].tolist())
-            languages[main_language(text[:_LANGUAGE_CHARACTERS] for text in texts.values()) or "not recognised"] += 1
+            languages[main_language(text[:_LANGUAGE_CHARACTERS] for text in texts.values()) or _NOT_RECOGNISED] += 1
         return tuple(sorted(languages.items(), key=lambda item: (-item[1], item[0])))
 
     def _weights(self) -> tuple[tuple[WeightedWord, ...], tuple[WeightedWord, ...]]:

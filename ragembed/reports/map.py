@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -247,15 +247,18 @@ def find_clusters(vectors: Floats) -> tuple[Clusters, Rows]:
     return Clusters(units[order], named), renumbered[number]
 
 
-def labels(texts: Sequence[str], classes: Sequence[Rows], language: str) -> list[list[list[str]]]:
+def labels(
+    texts: Sequence[str], classes: Sequence[Rows], language: str, languages: Iterable[str] = ()
+) -> list[list[list[str]]]:
     """Return for each of several classifications the words and phrases that distinguish each class, best first.
 
-    ``classes`` has the numbers of the classes of each text, by classification. ``language`` is that of the store.
+    ``classes`` has the numbers of the classes of each text, by classification. ``language`` is that of the store,
+    and ``languages`` are those of its texts, whose function words are left out.
     """
     bodies = [_FIELDS.sub("", text[:_LONGEST_TEXT]) for text in texts]
     cleaned = [_JOINTS.sub(" ", _ADDRESSES.sub("\n", body)) for body in bodies]
     words = {word.lower() for text in cleaned for word in _WORD.findall(text)}
-    plain = unmarked_words_among(words, language) | unmarked_words_among(words, "english")
+    plain = set[str]().union(*(unmarked_words_among(words, each) for each in {language, "english", *languages}))
     ignored = plain | _names_of_people(cleaned, plain)
     counted = [_phrases(text, ignored) for text in cleaned]
     vocabulary = sorted({word for phrases in counted for phrase in phrases for word in phrase.split()})

@@ -108,6 +108,13 @@ def test_labels_are_the_words_of_one_class_in_their_usual_form():
     assert "猫和" in chinese[1]
 
 
+def test_labels_have_no_function_words_of_any_language_of_the_texts():
+    texts = ["Der Motor ist nicht laut", "Le moteur est dans le garage", "The engine is under the hood"] * 4
+    classes = [np.arange(12) % 3]
+    [found] = labels(texts, classes, "english", ["german", "french"])
+    assert [set(words) for words in found] == [{"motor", "laut"}, {"moteur", "garage"}, {"engine", "hood"}]
+
+
 def test_labels_are_phrases_without_addresses_names_and_parts_of_identifiers():
     about = {
         0: "Ann Miller wrote at https://example.org/locks: the boundary layer, boundary_layer and boundaryLayer.",
