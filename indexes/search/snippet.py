@@ -35,6 +35,8 @@ _HEADING, _FENCE = re.compile(r"\s*#{1,6} .*"), re.compile(r"\s*(?:```|~~~).*")
 """A heading, which results show anyway, and the first or last line of a block of code."""
 _LEADING = re.compile(r".*[:?：？]\s*")
 """A line that is about what follows, such as a question."""
+_CODE = re.compile(r"(`+)[^`\n]+\1")
+"""Inline code. A cut in it would make code of the text that follows."""
 
 MAX_LINES, MAX_LINES_OF_ROW, MAX_CHARACTERS = 4, 8, 320
 _WORDS_KEPT = 1 << 15
@@ -148,8 +150,15 @@ class QueryWords:
         end = min(start + window, len(line))
         if start > 0:
             start = line.find(" ", start, best) + 1 or start
+        code = [match.span() for match in _CODE.finditer(line)]
+        for opening, closing in code:
+            if opening < start < closing and (closing <= best or best < opening + window // 2):
+                start = closing if closing <= best else opening
+        end = min(start + window, end)
         if end < len(line):
             end = line.rfind(" ", start, end) if " " in line[start:end] else end
+        least = max([start + window // 2, *(place for place in places if place < end)])
+        end = next((opening for opening, closing in code if least < opening < end < closing), end)
         return line[start:end].strip()
 
 

@@ -89,8 +89,25 @@ def test_long_line_is_cut_around_query_words():
     assert cut in line
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("see `one long command`", "follows", ", needle follows"),  # cut behind code
+        ("`one", "option`", "`one, needle option` tail"),  # the word is in the code
+        ("see", f"{'text ' * 40}``{'code ' * 90}``", "word see, needle text"),  # cut before code
+    ],
+)
+def test_a_long_line_is_not_cut_in_code(before, after, shown):
+    line = f"{'word ' * 300}{before}, needle {after}{' tail' * 300}"
+    cut = snippet(line, "needle")
+    assert cut in line
+    assert len(cut) <= MAX_CHARACTERS
+    assert cut.count("`") % 2 == 0
+    assert shown in cut
+
+
 @given(
-    st.text(st.sampled_from("ab \nneedle.é猫本ยิ"), max_size=1500),
+    st.text(st.sampled_from("ab \nneedle.`é猫本ยิ"), max_size=1500),
     st.sampled_from(["needle", "a b", "", "é", "猫本", "ยิน"]),
 )
 def test_snippet_is_verbatim_and_short(text, query):
