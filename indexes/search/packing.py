@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.places import shown_path
-from ragembed.documents.readers.registry import location_of, member_of
+from ragembed.documents.readers.registry import location_of, member_of, sheet_of
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 from ragembed.indexes.lexical.analyzer import of_language
@@ -522,11 +522,11 @@ def _overlaps(stored: _Stored, first: int, last: int) -> bool:
 
 
 def _same_document(first: ChunkRecord, second: ChunkRecord) -> bool:
-    return first.store == second.store and (first.source, first.chunk.title, first.chunk.metadata) == (
-        second.source,
-        second.chunk.title,
-        second.chunk.metadata,
-    )
+    def identity(record: ChunkRecord) -> tuple[object, ...]:
+        chunk, name = record.chunk, member_of(record.source, record.chunk.metadata) or record.source
+        return record.store, record.source, chunk.title, chunk.metadata, sheet_of(name, chunk.headings)
+
+    return identity(first) == identity(second)
 
 
 def _joined(above: str, below: str) -> str:

@@ -17,6 +17,7 @@ from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.search.context import CONTEXT_FORMATS
 from ragembed.models.token_counting import estimated_tokens, token_counter
+from tests.documents.office_files import make_xlsx, row_of
 
 SECTIONS = 8
 WORDS = (
@@ -71,6 +72,20 @@ def store(made, monkeypatch):
     monkeypatch.chdir(made)
     with Store.open(".ragembed") as opened:
         yield opened
+
+
+def test_rows_of_different_sheets_are_different_blocks(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sheets = (row_of("product", "price") + row_of("kettle", "=30"), row_of("product", "shelf") + row_of("kettle", "=9"))
+    Path("stock.xlsx").write_bytes(make_xlsx(*sheets))
+    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model))
+    index_files(IndexingRequest(Path("store"), (Path("stock.xlsx"),), IndexingOptions(), config))
+    with Store.open("store") as store:
+        blocks = store.context("kettle").blocks
+    assert {block.headings: block.text for block in blocks} == {
+        ("A",): "product: kettle\nprice: 30",
+        ("B",): "product: kettle\nshelf: 9",
+    }
 
 
 def require_sound(context):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -138,11 +138,18 @@ def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
     return metadata.get("member") if reader is not None and reader.contains_files else None
 
 
+_SPREADSHEETS = ("xlsx", "xls", "ods")
 _PLACES = {
     **dict.fromkeys(("pptx", "ppt", "odp"), ("line", "slide")),
-    **dict.fromkeys(("xlsx", "xls", "ods"), ("row", "page")),
+    **dict.fromkeys(_SPREADSHEETS, ("row", "page")),
 }
 """What the lines and pages of some formats are called, by the names of their readers."""
+
+
+def sheet_of(name: str | None, headings: Sequence[str]) -> str | None:
+    """Return the sheet of the file ``name`` from which a chunk with ``headings`` comes, or None."""
+    reader = named_reader(PurePosixPath(name).name) if name and headings else None
+    return headings[0] if reader is not None and reader.name in _SPREADSHEETS else None
 
 
 def places_in(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
