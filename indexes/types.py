@@ -13,7 +13,7 @@ import numpy as np
 
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
-from ragembed.documents.readers.registry import location_of
+from ragembed.documents.readers.registry import location_of, sheet_of
 from ragembed.encoder import VectorEncoder as VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.types import Floats, Integers
@@ -167,7 +167,8 @@ def _place(hit: Hit) -> str:
     chunk = hit.chunk
     store = "" if hit.store is None else f"{hit.store}: "
     path = store + (source_of(hit) or hit.id)
-    return location_of(path, chunk.start_line, chunk.end_line, chunk.page, chunk.end_page)
+    sheet = sheet_of(hit.source, chunk.headings)
+    return location_of(path, chunk.start_line, chunk.end_line, chunk.page, chunk.end_page, sheet)
 
 
 def source_of(record: ChunkRecord | Hit) -> str | None:

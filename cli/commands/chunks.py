@@ -22,7 +22,7 @@ from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, is_url, place_of
 from ragembed.documents.readers import only_document_errors, read
-from ragembed.documents.readers.registry import member_of, places_in
+from ragembed.documents.readers.registry import member_of, places_in, sheet_of
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DocumentError, StoreNotFoundError
 from ragembed.indexes import ChunkRecord, Collection, IndexingOptions, Store
@@ -32,7 +32,9 @@ from ragembed.printable import printable, printable_line
 _READING = ("text_columns", "title_column", "chunk_tokens", "overlap")
 _FILE = PlacePath(exists=True, dir_okay=False)
 _POSITION = re.compile(
-    r"(.+?)(?:(?::|, rows? )(?P<line>\d+)(?:-(?P<end>\d+))?|, (?:page|slide)s? (?P<page>\d+)(?:-\d+)?)?", re.DOTALL
+    r"(.+?)(?:(?:(?<=\.xls[xm])|(?<=\.xls)|(?<=\.o[dt]s)), (?P<sheet>(?!rows? \d).+?))?"
+    r"(?:(?::|, rows? )(?P<line>\d+)(?:-(?P<end>\d+))?|, (?:page|slide)s? (?P<page>\d+)(?:-\d+)?)?",
+    re.DOTALL,
 )
 
 
@@ -64,7 +66,7 @@ def command(
     changed or is gone. ragembed get is another name of this command.
     """
     position = _POSITION.fullmatch(what)
-    if os.path.exists(what) or (is_url(what) and position and position[2] is None):  # noqa: PTH110  Path.exists() raises for some names
+    if os.path.exists(what) or (is_url(what) and position and position["line"] is None):  # noqa: PTH110  Path.exists() raises for some names
         require_no(("collections",), "A file")
         file: Place = _FILE.convert(what, None, click.get_current_context())
         entries = _split(file, choose_store(store), model, reading)
@@ -122,14 +124,15 @@ def _at_position(opened: Store | Collection, what: str) -> list[ChunkRecord]:
     position = _POSITION.fullmatch(what)
     if position is None:
         raise ConfigError("the path is empty: expected FILE, FILE:LINE-LINE, or the id of a chunk")
-    file, first, last, page = position.groups()
+    file, sheet, first, last, page = position.groups()
     archive, separator, member = file.partition(": ")  # Results name a file in an archive "a.zip: notes.txt".
     name, source = place_in_store(opened, place_of(archive if separator else file))
     searched = opened if isinstance(opened, Store) else opened.stores[str(name)]
     records = [
         replace(record, store=name)
         for record in searched.chunks(source)
-        if not separator or member_of(source, record.chunk.metadata) == member
+        if (not separator or member_of(source, record.chunk.metadata) == member)
+        and sheet in (None, sheet_of(file, record.chunk.headings))
     ]
     if not records:
         raise ConfigError(

@@ -224,7 +224,7 @@ def _print_hit(
     verbose: bool,
 ) -> None:
     place = _place(result)
-    above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
+    above = printable_line(" > ".join(result["headings"][1 if "sheet" in result else 0 :]) or result["title"] or "")
     body = printable(result["snippet"])
     if coloured:
         if explanation is None or explanation.contributions is None:
@@ -261,7 +261,8 @@ def _place(result: dict[str, Any]) -> str:
     path = printable_line(str(result["path"] or result.get("metadata", {}).get("source") or result["id"]))
     if "member" in result:
         path = f"{path}: {printable_line(result['member'])}"
-    return location_of(path, result["start_line"], result["end_line"], result["page"], None)
+    sheet = printable_line(result["sheet"]) if "sheet" in result else None
+    return location_of(path, result["start_line"], result["end_line"], result["page"], None, sheet)
 
 
 def _highlighted(text: str, words: QueryWords) -> str:

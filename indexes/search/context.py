@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from typing_extensions import override
 
-from ragembed.documents.readers.registry import location_of
+from ragembed.documents.readers.registry import location_of, sheet_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.relevance import is_weak, relevance_word
 from ragembed.version import SCHEMA_VERSION
@@ -96,7 +96,8 @@ class ContextBlock:
     @property
     def location(self) -> str:
         """Path with lines or pages, such as ``docs/a.md:3-9`` or ``docs/a.pdf, page 3``."""
-        return location_of(one_line(self.path), self.start_line, self.end_line, self.page, self.end_page)
+        sheet = sheet_of(self.path, [one_line(heading) for heading in self.headings])
+        return location_of(one_line(self.path), self.start_line, self.end_line, self.page, self.end_page, sheet)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are neither None nor empty, as JSON values."""
@@ -301,7 +302,8 @@ def renderer_of(name: str) -> Renderer:
 
 
 def _section(block: ContextBlock) -> str:
-    section = one_line(" > ".join(block.headings) or ("" if block.title in (None, block.path) else block.title))
+    headings = block.headings[0 if sheet_of(block.path, block.headings) is None else 1 :]
+    section = one_line(" > ".join(headings) or ("" if block.title in (None, block.path) else block.title))
     notes = [section if len(section) <= _LONGEST_SECTION else f"{section[:_LONGEST_SECTION]}…"]
     if word := relevance_word(block.relevance):
         notes.append(f"{word} match")

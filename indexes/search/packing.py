@@ -494,7 +494,8 @@ class _Packer:
         span = self._span(file, stored)
         tokens = self._request.counter.of(chunk.text) if span is None else sum(self._line_costs(file, *span))
         place = chunk.start_line, chunk.end_line, chunk.page, chunk.end_page
-        return LeftOut(location_of(one_line(file.path), *place), tokens)
+        sheet = sheet_of(file.path, [one_line(heading) for heading in chunk.headings])
+        return LeftOut(location_of(one_line(file.path), *place, sheet), tokens)
 
     def _with_list(self, blocks: Sequence[ContextBlock], left_out: Sequence[LeftOut]) -> str:
         """Return the text with as many entries of what was left out as fit."""

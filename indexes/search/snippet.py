@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ragembed.documents.normalisation import aligned, divided_words, normalise
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import member_of, sheet_of
 from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, words_or_runs
 from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.snapshot import FileState
@@ -244,11 +244,13 @@ def _normal_words(text: str) -> Iterator[tuple[int, int, str]]:
 def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None], str] | None = None) -> dict[str, Any]:
     """Return the id and the position of a chunk; ``name_file`` returns the path to show, by default the source."""
     member = member_of(record.source, record.chunk.metadata)
+    sheet = sheet_of(member or record.source, record.chunk.headings)
     return {
         "id": record.id,
         "path": record.source if record.source is None or name_file is None else name_file(record.source, record.store),
         **({} if record.store is None else {"store": record.store}),
         **({} if member is None else {"member": member}),
+        **({} if sheet is None else {"sheet": sheet}),
         "start_line": record.chunk.start_line,
         "end_line": record.chunk.end_line,
         "page": record.chunk.page,

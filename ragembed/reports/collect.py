@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.documents.readers.registry import location_of, member_of
+from ragembed.documents.readers.registry import location_of, member_of, sheet_of
 from ragembed.indexes.doctor.drift import measure_drift
 from ragembed.indexes.indexing.commands import Commands
 from ragembed.indexes.indexing.languages import language_problems, languages_of
@@ -375,7 +375,8 @@ def _shown(number: int, record: ChunkRecord) -> ShownChunk:
     member = member_of(record.source, chunk.metadata)
     place = "" if member is None else f": {member}"
     path = record.source or record.id
-    whole = location_of(f"{path}{place}", chunk.start_line, chunk.end_line, chunk.page, chunk.end_page)
+    sheet = sheet_of(member or record.source, chunk.headings)
+    whole = location_of(f"{path}{place}", chunk.start_line, chunk.end_line, chunk.page, chunk.end_page, sheet)
     return ShownChunk(number, path, whole.removeprefix(path), chunk.text)
 
 

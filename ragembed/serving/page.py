@@ -531,7 +531,7 @@ def _place(record: Mapping[str, Any]) -> str:
     path = record["path"] or record["id"]
     path = f"{record['store']}: {path}" if record.get("store") else path
     path = f"{path}: {record['member']}" if record.get("member") else path
-    return location_of(path, record["start_line"], record["end_line"], record["page"], None)
+    return location_of(path, record["start_line"], record["end_line"], record["page"], None, record.get("sheet"))
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragembed.documents.readers.registry import member_of
+from ragembed.documents.readers.registry import member_of, sheet_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.filters.globs import path_in_store
@@ -264,15 +264,16 @@ def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:
 
 
 def in_document_order(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
-    """Return the chunks of a file by member, page and line; the store keeps them in this order, except after edits."""
+    """Return the chunks of a file by member, sheet, page and line: the order in the store, except after edits."""
 
     def place(record: ChunkRecord) -> tuple[int, int]:
         return record.chunk.page or 0, record.chunk.start_line or 0
 
-    members: dict[str | None, list[ChunkRecord]] = {}
+    parts: dict[tuple[str | None, str | None], list[ChunkRecord]] = {}
     for record in records:
-        members.setdefault(member_of(record.source, record.chunk.metadata), []).append(record)
-    return [record for member in members.values() for record in sorted(member, key=place)]
+        member = member_of(record.source, record.chunk.metadata)
+        parts.setdefault((member, sheet_of(member or record.source, record.chunk.headings)), []).append(record)
+    return [record for part in parts.values() for record in sorted(part, key=place)]
 
 
 def joined(parts: Iterable[tuple[int | None, int | None, str]]) -> str:

@@ -295,6 +295,7 @@ _PLACE: Schema = {
     "store": _described(TEXT, "Store of the result, if all stores are searched together"),
     "path": _described(_nullable("string"), "Name of the file in the store"),
     "member": _described(TEXT, "File inside an archive or a mail"),
+    "sheet": _described(TEXT, "Sheet of a spreadsheet"),
     "start_line": _nullable("integer"),
     "end_line": _nullable("integer"),
     "page": _nullable("integer"),

@@ -17,7 +17,7 @@ from textwrap import indent
 from typing import Any
 from urllib.parse import unquote
 
-from ragembed.documents.readers.registry import SOURCE_SUFFIXES, location_of, member_of
+from ragembed.documents.readers.registry import SOURCE_SUFFIXES, location_of, member_of, sheet_of
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes.search.context import NOTE, fence_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
@@ -173,7 +173,7 @@ def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[
         passages, _position(arguments, store.generation), arguments["max_tokens"], structured=arguments["structured"]
     )
     structured: dict[str, Any] = {"results": page}
-    parts = groupby(page, lambda passage: passage.get("member"))
+    parts = groupby(page, lambda passage: (passage.get("member"), _sheet(passage)))
     text = f"{NOTE}\n\n" + "".join(f"{_whole(list(part))}\n" for _, part in parts)
     if following is not None:
         structured["cursor"] = f"{following.result}.{following.character}.{store.generation}.{_digest(arguments)}"
@@ -401,17 +401,22 @@ def _without_missing(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [])}
 
 
+def _sheet(passage: Mapping[str, Any]) -> str | None:
+    return sheet_of(passage.get("member") or passage.get("path"), passage.get("headings", []))
+
+
 def _heading(passage: Mapping[str, Any]) -> str:
     """Return the place of a passage with its relevance and headings; its id if no place names it."""
     path = passage.get("path", "no file")
     if "member" in passage:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
-    place = location_of(path, *map(passage.get, ("start_line", "end_line", "page", "end_page")))
+    headings, sheet = passage.get("headings", []), _sheet(passage)
+    place = location_of(path, *map(passage.get, ("start_line", "end_line", "page", "end_page")), sheet)
     about = [
         relevance_word(passage.get("relevance")),
         None if "start_line" in passage and "path" in passage else f"id {passage['id']}",
-        " > ".join(passage.get("headings", [])),
+        " > ".join(headings if sheet is None else headings[1:]),
         "changed since it was indexed" if "stale" in passage else None,
         "cut" if "truncated" in passage else None,
     ]

@@ -3,14 +3,18 @@
 import importlib.util
 import json
 import zipfile
+from pathlib import Path
 
 import pptx
 import pytest
 
 from ragembed import Store
 from ragembed.reranking import ModelReranker
+from ragembed.serving.stores import ServedStores
+from ragembed.serving.tools import StoreTools
 from ragembed.version import install_command
 from tests.cross_encoders import known_score, make_cross_encoder
+from tests.documents.office_files import make_xlsx, row_of
 from tests.documents.test_readers_pdf import make_pdf
 from tests.multi_vectors import make_multi_vector
 
@@ -42,6 +46,30 @@ def copies(indexed_with):
 
 def results(cli, *args, **settings):
     return json.loads(cli("query", *args, "--json", **settings).stdout)["results"]
+
+
+def write_workbook(docs):
+    sheets = [
+        row_of("product", column) + row_of("kettle", value) for column, value in (("price", "=30"), ("shelf", "=9"))
+    ]
+    (docs / "stock.xlsx").write_bytes(make_xlsx(*sheets))
+
+
+def test_rows_of_a_workbook_name_their_sheet(indexed_with, cli):
+    indexed_with(write_workbook)
+    place = "docs/stock.xlsx, B, row 2"
+    shown = cli("query", "kettle", "shelf", "-k", "1", "--explain").stdout
+    assert shown.startswith(f"{place}  (")
+    assert "docs/stock.xlsx, A, row 2" in shown
+    assert [result["sheet"] for result in results(cli, "kettle", "--mode", "lexical")] == ["A", "B"]
+    assert [each["text"] for each in json.loads(cli("chunks", place, "--json").stdout)["chunks"]] == [
+        "product: kettle\nshelf: 9"
+    ]
+    assert len(json.loads(cli("chunks", "docs/stock.xlsx, row 2", "--json").stdout)["chunks"]) == 2
+    assert f"{place}\n```\nproduct: kettle\nshelf: 9\n```" in cli("context", "kettle").stdout
+    tools = StoreTools(ServedStores({"docs": Path(".ragembed")}))
+    text = tools.call("get", {"path": "docs/stock.xlsx"}).text
+    assert text.index("docs/stock.xlsx, A, row 2\n```") < text.index(f"{place}\n```\nproduct: kettle\nshelf: 9\n```")
 
 
 def places(found):

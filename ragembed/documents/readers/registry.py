@@ -162,12 +162,19 @@ def places_in(path: str, start_line: int | None, end_line: int | None, page: int
     return f"{name} {first}" if last in (None, first) else f"{name}s {first}-{last}"
 
 
-def location_of(path: str, start_line: int | None, end_line: int | None, page: int | None, end_page: int | None) -> str:
-    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, row 7``."""
+def location_of(
+    path: str,
+    start_line: int | None,
+    end_line: int | None,
+    page: int | None,
+    end_page: int | None,
+    sheet: str | None = None,
+) -> str:
+    """Return a path with lines or pages, such as ``a.md:3-9``, ``a.pdf, pages 3-4`` or ``a.xlsx, Prices, row 7``."""
     places = places_in(path, start_line, end_line, page, end_page)
     if places.startswith("line"):
         return f"{path}:{start_line}-{end_line}"
-    return f"{path}, {places}" if places else path
+    return ", ".join(filter(None, (path, sheet, places)))
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
