@@ -79,7 +79,7 @@ class QueryWords:
         of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
-        fields = _fields(text)
+        fields = 0 if (match := _FIELDS.match(text)) is None else match[0].count("\n")
         said, terms = self._terms_of_lines(text, lines, fields)
         most = MAX_LINES_OF_ROW if _ROW.fullmatch(text) else MAX_LINES
         filled = [
@@ -160,12 +160,6 @@ class QueryWords:
         least = max([start + window // 2, *(place for place in places if place < end)])
         end = next((opening for opening, closing in code if least < opening < end < closing), end)
         return line[start:end].strip()
-
-
-def _fields(text: str) -> int:
-    """Return the number of lines with fields of a note, before its text."""
-    fields = _FIELDS.match(text)
-    return 0 if fields is None else fields[0].count("\n")
 
 
 def _says(line: str, later: Sequence[str]) -> bool:

@@ -412,7 +412,8 @@ def _heading(passage: Mapping[str, Any]) -> str:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
     headings, sheet = passage.get("headings", []), _sheet(passage)
-    place = location_of(path, *map(passage.get, ("start_line", "end_line", "page", "end_page")), sheet)
+    start, end, page, end_page = map(passage.get, ("start_line", "end_line", "page", "end_page"))
+    place = location_of(path, start, end, page, end_page, sheet)
     about = [
         relevance_word(passage.get("relevance")),
         None if "start_line" in passage and "path" in passage else f"id {passage['id']}",
