@@ -82,7 +82,6 @@ class SegmentIndex:
         self._spec = spec
         self._threads = threads
         self._ids: Rows | None = None
-        self._last_parameters: tuple[tuple[int, float, int | None], Any] | None = None
         check_index_file(file, spec, rows, dim)
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
         try:
@@ -127,10 +126,7 @@ class SegmentIndex:
             if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
                 scores, rows = self._search_storage(queries, k, allowed)
             else:
-                if allowed is not None:
-                    parameters = self._parameters(k, share, effort, {"sel": _selector(allowed)})
-                else:
-                    parameters = self._cached_parameters(k, share, effort)
+                parameters = self._parameters(k, share, effort, allowed)
                 scores, rows = self._index.search(queries, k, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
@@ -279,14 +275,8 @@ class SegmentIndex:
         scores[missing] = -np.inf
         return scores, np.where(missing, -1, self.rows()[positions])
 
-    def _cached_parameters(self, k: int, share: float, effort: int | None) -> Any:
-        """Return the result of :meth:`_parameters`, cached for repeated searches with the same arguments."""
-        key, last = (k, share, effort), self._last_parameters
-        if last is None or last[0] != key:
-            last = self._last_parameters = key, self._parameters(k, share, effort, {})
-        return last[1]  # not the attribute's: another thread may have replaced it since
-
-    def _parameters(self, k: int, share: float, effort: int | None, settings: dict[str, Any]) -> Any:
+    def _parameters(self, k: int, share: float, effort: int | None, allowed: Bools | None) -> Any:
+        settings = {} if allowed is None else {"sel": _selector(allowed)}
         if self._spec.family == "graph":
             tuned = USUAL_K * self._spec.refine_factor
             least = tuned if k <= tuned else 2 * k  # the k of the tuning, or more for a deeper search

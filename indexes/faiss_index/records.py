@@ -165,7 +165,8 @@ class LazyFaiss:
             raise AttributeError(name)
         if not self.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
-        return getattr(self._module, name)
+        value = self.__dict__[name] = getattr(self._module, name)
+        return value
 
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
