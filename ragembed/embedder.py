@@ -576,8 +576,10 @@ class Embedder(VectorEncoder):
             The query.
         """
         model = self._built.encoding_model
-        unread = 0 if model is None else model.query_rest(query)
-        if not unread:
+        if model is None or len(query) <= model.rooms["queries"]:  # a token has a character at least
+            return None
+        unread = len(model.query_ids(query)) - len(model.frames["queries"].prefix) - model.rooms["queries"]
+        if unread <= 0:
             return None
         return f"the query is longer than the model's window: its last {unread:,} tokens count only as words"
 

@@ -125,13 +125,6 @@ class ContextualModel:
         ((prefix, ids),) = self.tokenizer.framed([query], self.frames["queries"])
         return [*prefix, *ids.tolist()]
 
-    def query_rest(self, query: str) -> int:
-        """Return the number of tokens of a query after its first window, which its vector does not depend on."""
-        room = self.rooms["queries"]
-        if len(query) <= room:
-            return 0  # a token has a character at least
-        return max(0, len(self.query_ids(query)) - len(self.frames["queries"].prefix) - room)
-
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
         return exact_model(self._files, self._device).word_embeddings()
