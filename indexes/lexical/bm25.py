@@ -51,12 +51,10 @@ class LexicalMember:
         moved = (replace(block, block=replace(block.block, chunks=block.block.chunks + first)) for block in blocks)
         return cls(tuple(moved), first, postings is not None)
 
-    def occurrences(
-        self, connection: sqlite3.Connection, phrase: str, terms: Sequence[bytes]
-    ) -> tuple[int, TermScores]:
+    def occurrences(self, connection: sqlite3.Connection, phrase: str, term: bytes | None) -> tuple[int, TermScores]:
         """Return the number of chunks that contain a phrase, their positions in each block, and how often they do."""
-        if self.has_terms and _is_term(phrase, terms):
-            places = [block.block.of(terms[0]) for block in self.blocks]
+        if self.has_terms and term is not None:
+            places = [block.block.of(term) for block in self.blocks]
             pairs = list(zip(self.blocks, places, strict=True))
             return sum(block.count(inside) for block, inside in pairs), [
                 (block.block.positions[inside].astype(np.intp), block.block.counts[inside].astype(np.float64))
@@ -122,26 +120,27 @@ class Postings:
         scores = [np.zeros(len(block.block.chunks)) for block in self.blocks]
         for phrase in fulltext.phrases(expression):
             check()
-            terms = self._terms.of_phrase(fulltext.shown(phrase))
+            terms = self._terms.of_phrase(phrase)
             if not terms:
                 continue
-            compute = self._of_term if _is_term(phrase, terms) else self._computed
-            parts = compute(connections, phrase, terms)
+            if len(terms) == 1 and not phrase.endswith("*"):
+                parts = self._of_term(connections, phrase, terms[0])
+            else:
+                parts = self._computed(connections, phrase)
             for of_block, (at, part) in zip(scores, parts, strict=True):
                 np.add.at(of_block, at, part)  # five times as fast as +=
         for block, of_block in zip(self.blocks, scores, strict=True):
             of_block[block.dead] = 0.0
         return scores
 
-    def _of_term(self, connections: Sequence[sqlite3.Connection], phrase: str, terms: Sequence[bytes]) -> TermScores:
+    def _of_term(self, connections: Sequence[sqlite3.Connection], phrase: str, term: bytes) -> TermScores:
         """Return the part of a term in the scores; those of the latest terms are kept."""
-        term = terms[0]
         with self._lock:
             cached = self._kept.pop(term, None)
             if cached is not None:
                 self._kept[term] = cached  # as the latest
                 return cached
-        parts = self._computed(connections, phrase, terms)
+        parts = self._computed(connections, phrase, term)
         size = sum(len(at) for at, _ in parts)
         with self._lock:
             if size <= _MOST_KEPT // 4 and term not in self._kept:
@@ -152,10 +151,12 @@ class Postings:
                     self._room += sum(len(at) for at, _ in oldest)
         return parts
 
-    def _computed(self, connections: Sequence[sqlite3.Connection], phrase: str, terms: Sequence[bytes]) -> TermScores:
-        """Return the part of a phrase in the scores."""
+    def _computed(
+        self, connections: Sequence[sqlite3.Connection], phrase: str, term: bytes | None = None
+    ) -> TermScores:
+        """Return the part of a phrase in the scores; ``term`` is the only term of a phrase without prefixes."""
         members = zip(self._members, connections, strict=True)
-        counted = [member.occurrences(connection, phrase, terms) for member, connection in members]
+        counted = [member.occurrences(connection, phrase, term) for member, connection in members]
         of_phrase = idf(self._chunks, sum(frequency for frequency, _ in counted))
         occurrences = [of_block for _, of_member in counted for of_block in of_member]
         parts: TermScores = []
@@ -188,11 +189,6 @@ def _idf_of_fts5(chunks: int, frequency: int) -> float:
     """Return the idf in the scores of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1)."""
     value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
     return value if value > 0 else 1e-6
-
-
-def _is_term(phrase: str, terms: Sequence[bytes]) -> bool:
-    """Return whether a phrase is a single term, which postings have."""
-    return len(terms) == 1 and not phrase.endswith("*")
 
 
 def _mean_length(blocks: Sequence[LiveBlock]) -> float:
@@ -266,7 +262,7 @@ def counted_terms(language: str, expression: str) -> list[bytes]:
     """
     indexed = indexed_terms(language)
     phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
-    of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+    of_phrases = [indexed.of_phrase(phrase) for phrase in phrases]
     single = [terms[0] for terms in of_phrases if len(terms) == 1]
     return single or [term for terms in of_phrases for term in terms]
 
