@@ -17,7 +17,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import open_regular
-from ragembed.indexes.faiss_index.vectors import inner_products, places_in, vector_blocks
+from ragembed.indexes.faiss_index.vectors import among, inner_products, places_in, vector_blocks
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.analyzer import of_language
@@ -120,7 +120,7 @@ _SAME_COSINE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class MergedSelection:
-    """The chunks of several stores that a search may return; None stands for all chunks of a store."""
+    """The chunks that match a filter and can be found, for each store of a snapshot; None stands for all of a store."""
 
     parts: Sequence[Selection | None]
 
@@ -128,13 +128,13 @@ class MergedSelection:
         """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
         admitted = np.ones(len(keys), dtype=bool)
         for number, part in enumerate(self.parts):
-            if part is not None:
+            if part is not None and part.keys is not None:
                 inside = keys >> _BITS == number
-                admitted[inside] = part.admits(keys[inside] & _LOCAL)
+                admitted[inside] = among(keys[inside] & _LOCAL, part.keys)
         return admitted
 
 
-Selected: TypeAlias = "Selection | MergedSelection | None"
+Selected: TypeAlias = "MergedSelection | None"
 """Which chunks of a snapshot match a filter and can be found, or None if these are all chunks."""
 
 
@@ -293,8 +293,6 @@ class Snapshot:
 
     def select(self, where: Filter | None) -> Selected:
         """Return which chunks match ``where`` and can be found, or None if these are all chunks."""
-        if self._only is not None:
-            return self._only.selection(where)
         parts = [store.selection(where) for store in self.stores]
         return None if all(part is None for part in parts) else MergedSelection(parts)
 
@@ -307,7 +305,7 @@ class Snapshot:
         if not len(queries):
             return []
         queries = unit_rows(queries)
-        parts = selection.parts if isinstance(selection, MergedSelection) else [selection] * len(self.stores)
+        parts = [None] * len(self.stores) if selection is None else selection.parts
         of_stores = [_nearest(store, queries, k, part) for store, part in zip(self.stores, parts, strict=True)]
         if self._only is not None:
             return of_stores[0]
@@ -377,8 +375,9 @@ class Snapshot:
 
     def matches(self, expression: str, limit: int, selection: Selected) -> tuple[Keys, Doubles]:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
-        is_whole = selection is None or (isinstance(selection, Selection) and selection.keys is None)
-        admits = None if selection is None or is_whole else selection.admits
+        admits = None
+        if selection is not None and any(part is not None and part.keys is not None for part in selection.parts):
+            admits = selection.admits
         return self._postings().search(self._connections, expression, limit, admits)
 
     def word_scores(self, expression: str) -> tuple[Keys, Doubles]:

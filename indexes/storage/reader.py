@@ -17,7 +17,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
-from ragembed.indexes.faiss_index.vectors import Vectors, among, inner_products, k_best, places_in, rows_in
+from ragembed.indexes.faiss_index.vectors import Vectors, inner_products, k_best, places_in, rows_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.postings import LiveBlock
 from ragembed.indexes.storage import catalog
@@ -45,10 +45,6 @@ class Selection:
 
     mask: Bools
     keys: Keys | None
-
-    def admits(self, keys: Keys) -> Bools:
-        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
-        return np.ones(len(keys), dtype=bool) if self.keys is None else among(keys, self.keys)
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:

@@ -116,7 +116,7 @@ def assert_as_fts5(store, query, limit, where=None):
         expression, selection = query_expression(view, query), view.select(where)
         assert view.stores[0].postings() is not None
         keys, scores = view.matches(expression, limit, selection)
-        admits = None if selection is None or selection.keys is None else selection.admits
+        admits = None if selection is None else selection.admits
         expected = by_fts5(view, expression, limit, admits)
     assert dict(zip(keys.tolist(), scores.tolist(), strict=True)) == pytest.approx(expected, rel=1e-12)
     assert (np.diff(scores) <= 0).all()
