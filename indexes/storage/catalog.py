@@ -554,8 +554,6 @@ def _headings(text: Any) -> tuple[str, ...]:
 
 
 def _later_pages(text: Any) -> tuple[tuple[int, int], ...]:
-    if text is None:
-        return ()
     try:
         pages = [(line, page) for line, page in _json(text, "later_pages")]
     except (TypeError, ValueError):
@@ -596,6 +594,6 @@ def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
         tokens=row["tokens"],
         metadata=metadata,
         searched=row["searched"],
-        later_pages=_later_pages(row["later_pages"]),
+        later_pages=() if row["later_pages"] is None else _later_pages(row["later_pages"]),
     )
     return ChunkRecord(row["id"], chunk, row["path"])
