@@ -690,7 +690,7 @@ class Embedder(VectorEncoder):
     @property
     def set_aside(self) -> tuple[str, ...]:
         """What the model's package states and the settings leave out, such as ``"the pooling 'cls'"``."""
-        return self._built.set_aside
+        return self._built.set_aside()
 
     # Saving and loading
 

@@ -75,7 +75,7 @@ class Built:
     needs_model: bool  # for a fit or an encoding
     encoding_model: ContextualModel | None = None  # runs when texts are encoded, if any model does
     agrees_in_bfloat16: Callable[[], bool] = bool  # bool() is False; whether bfloat16 gives nearly the same vectors
-    set_aside: tuple[str, ...] = ()  # what the package states and the configuration replaces, such as "the pooling cls"
+    set_aside: Callable[[], tuple[str, ...]] = tuple  # what the package states and the configuration replaces
     is_external: bool = False  # from a source outside ragembed, so that the tokens are not known
 
 
@@ -272,22 +272,22 @@ def _with_weighting(config: EmbedderConfig, weighting: str) -> EmbedderConfig:
     return config.replace(weighting=weighting) if config.weighting == AUTO else config
 
 
-def _as_packaged(config: EmbedderConfig, files: ModelFiles, route: Route) -> tuple[EmbedderConfig, tuple[str, ...]]:
-    """Return ``config`` with the settings of the model's package that it leaves open, and those that it replaces."""
+def _as_packaged(config: EmbedderConfig, files: ModelFiles, route: Route) -> EmbedderConfig:
+    """Return ``config`` with the settings of the model's package that it leaves open."""
     auto = config.pooling == AUTO and isinstance(config.extraction, Transformer)
     package = read_package(files.root, route) if auto or config.modules or config.prompt_name else Package()
     measured = files.is_default or not is_packaged(files.root)
     config = _with_weighting(config, DEFAULT_WEIGHTING if measured else "uniform")
     config = _with_prompts(config, package, auto)
     if not isinstance(config.extraction, Transformer):
-        return config.replace(pooling=_own_pooling(config)), ()
-    if auto:
-        config = config.replace(
-            pooling=package.pooling or "mean",
-            modules=bool(package.modules) if config.modules is None else config.modules,
-            truncate_dim=config.truncate_dim or package.truncate_dim,
-        )
-    return config, _set_aside(config, files.root)
+        return config.replace(pooling=_own_pooling(config))
+    if not auto:
+        return config
+    return config.replace(
+        pooling=package.pooling or "mean",
+        modules=bool(package.modules) if config.modules is None else config.modules,
+        truncate_dim=config.truncate_dim or package.truncate_dim,
+    )
 
 
 def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> EmbedderConfig:
@@ -314,8 +314,8 @@ def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> Embed
 
 
 def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
-    """Return what the model's package states and ``config`` replaces."""
-    if not is_packaged(root):
+    """Return what the model's package states and ``config`` replaces, such as "the pooling cls"."""
+    if not isinstance(config.extraction, Transformer) or not is_packaged(root):
         return ()
     try:
         package = read_package(root)
@@ -339,7 +339,7 @@ def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
         raise ConfigError(
             f"pooling is {config.pooling!r}: the model in {files.root} has one vector per token, expected 'mean'"
         )
-    config, set_aside = _as_packaged(config.replace(pooling=AUTO), files, route)
+    config = _as_packaged(config.replace(pooling=AUTO), files, route)
     package = read_package(files.root, route)
     tokenizer = TextTokenizer(files.tokenizer, without_special_tokens=True)
     sha256 = tokenizer_sha256(files.tokenizer)
@@ -350,6 +350,7 @@ def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
     prompts = {side: template.before for side, template in _templates(config).items()}
     static = StaticExtractor(tokenizer, table, weights, False, {"tokenizer": sha256}, head, prompts)
     limit = _window(config, tokenizer)
+    set_aside = partial(_set_aside, config, files.root)
     return Built(static, tokenizer, files.sha256, config, limit, limit, needs_model=False, set_aside=set_aside)
 
 
@@ -366,13 +367,13 @@ class _Contextual:
     """Builder of the extractors that need the hidden states of a model."""
 
     def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None, route: Route) -> None:
-        self._config, self._set_aside = config, _ = _as_packaged(config, files, route)
+        self._config = _as_packaged(config, files, route)
         self._route = route
         self._files = files
         self._device = device
         self._tokenizer = TextTokenizer(files.tokenizer, files.folder)
         self._tokenizer_sha256 = tokenizer_sha256(files.tokenizer)
-        self._max_tokens = _window(config, self._tokenizer)
+        self._max_tokens = _window(self._config, self._tokenizer)
 
     def build(self) -> Built:
         extraction = self._config.extraction
@@ -400,7 +401,7 @@ class _Contextual:
             needs_model=True,
             encoding_model=None if isinstance(extractor, AvgExtractor) else model,
             agrees_in_bfloat16=partial(bool, True) if self._files.is_default else contextual.agrees_in_bfloat16,
-            set_aside=self._set_aside,
+            set_aside=partial(_set_aside, self._config, self._files.root),
         )
 
     def _model(self, templates: dict[Side, Template]) -> ContextualModel:
