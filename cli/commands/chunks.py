@@ -104,7 +104,7 @@ def _split(file: Place, store: Path, model: str | None, reading_options: Mapping
         stored = None if opened is None or model is not None else opened.embedder.refittable
         embedder = stored or Embedder(embedder_config({"model": model}))
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
-    candidate = next(discover([file], options.discovery()), None)
+    candidate = next(discover([file], options), None)
     if candidate is None or candidate.path != file:
         raise DocumentError(f"{file} is a folder: expected a file")
     if candidate.skipped is not None:

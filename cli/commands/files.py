@@ -62,7 +62,7 @@ def command(
         raise click.UsageError("got more than one of --skipped, --summary and --why: give one of them")
     where = choose_store(store)
     with open_existing(where) as opened:
-        options = indexing_options(opened, reading).discovery()
+        options = indexing_options(opened, reading)
         stored = stored_request(opened)
         roots = paths or (stored[0] if stored else (Path(),))
     if explained is not None:

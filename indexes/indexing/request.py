@@ -28,7 +28,7 @@ DEFAULT_CHUNK = 512
 
 @documented
 @dataclass(frozen=True, slots=True)
-class IndexingOptions:
+class IndexingOptions(DiscoveryOptions):
     """Options for reading and chunking files. The store keeps them for the next run.
 
     Parameters
@@ -42,28 +42,6 @@ class IndexingOptions:
     0
     """
 
-    exclude: tuple[str, ...] = setting(
-        (),
-        "Skip matching files, such as 'tmp*'.",
-        *("--exclude", "GLOB"),
-        default="none",
-        more="The syntax is that of `.gitignore`, relative to each path.",
-    )
-    include: tuple[str, ...] = setting(
-        (), "Read only matching files, such as 'README*'.", "--include", "GLOB", default="all files"
-    )
-    max_bytes: int = setting(
-        DiscoveryOptions().max_bytes,
-        "Skip files larger than this, such as 500K or 20M.",
-        *("--max-size", "SIZE"),
-        default="20M",
-    )
-    hidden: bool = setting(
-        False,
-        "Read files and folders whose names begin with a dot, or skip them.",
-        "--hidden/--no-hidden",
-        default="--no-hidden",
-    )
     text_columns: tuple[str, ...] = setting(
         (),
         "Column of CSV, TSV or JSON Lines files that holds the text.",
@@ -91,17 +69,13 @@ class IndexingOptions:
         default="0",
     )
 
-    def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read."""
-        return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
-
     def reading(self) -> ReadOptions:
         """Return the options for the readers of files: columns, and rules for members of archives and mails."""
         return ReadOptions(
             text_columns=self.text_columns,
             title_column=self.title_column,
             max_member_bytes=self.max_bytes,
-            ignores_member=member_rules(self.discovery()),
+            ignores_member=member_rules(self),
         )
 
     def chunking(self, room: int) -> ChunkingConfig:

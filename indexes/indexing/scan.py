@@ -19,7 +19,7 @@ from pathlib import Path
 from ragembed.documents import chunking
 from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
 from ragembed.documents.cutting import grouped
-from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
+from ragembed.documents.discovery import BINARY_SUFFIXES, FileCandidate, discover, size_reason
 from ragembed.documents.model import Chunk, ParsedDocument
 from ragembed.documents.normalisation import normalised_file
 from ragembed.documents.places import Place, RemotePath, exists
@@ -42,9 +42,6 @@ _SMALL = 1 << 14
 
 _LARGE = 4 << 20
 """Smallest file, in bytes, whose progress is shown."""
-
-_PACKED = DiscoveryOptions().binary_suffixes
-"""Suffixes of files whose documents can be much larger than the file."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -260,7 +257,7 @@ class Scanner:
 
     def waiting(self, paths: Sequence[Place], result: Scan, progress: Progress) -> Iterator[FileCandidate]:
         """Yield the files below ``paths`` that must be read, and record all other files in ``result``."""
-        for candidate in discover(paths, self._options.discovery()):
+        for candidate in discover(paths, self._options):
             name = source_path(candidate.path, self._store) if candidate.is_dir else self._names.of(candidate.path)
             if candidate.skipped is not None:
                 if not candidate.ignored:
@@ -369,7 +366,7 @@ class Scanner:
             raise DocumentError(reason)  # some servers do not report sizes before the download
         options = replace(self._reading, on_warning=lambda message: result.warnings.append(f"{name}: {message}"))
         documents = read(Path(candidate.path.name), options, data)
-        if len(data) > _SMALL or candidate.path.suffix.lower() in _PACKED:
+        if len(data) > _SMALL or candidate.path.suffix.lower() in BINARY_SUFFIXES:
             return _OpenFile(source, documents)
         parsed = list(documents)
         return _OpenFile(source, parsed, [text for document in parsed for text in short_texts(document)])

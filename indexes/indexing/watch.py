@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragembed.documents.discovery import DiscoveryOptions, exclusions
+from ragembed.documents.discovery import exclusions
 from ragembed.documents.ignore import IGNORE_FILES, files_above
 from ragembed.documents.places import Place, exists, shown_path
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
@@ -241,9 +241,9 @@ class Watcher:
         # What is gone or excluded now matters only if the store has files from there.
         return any(source_path(place, self._path) in self._stored() for place in gone | shut)
 
-    def _options(self) -> DiscoveryOptions:
+    def _options(self) -> IndexingOptions:
         stored = stored_request(self._store)
-        return (stored[1] if stored else IndexingOptions()).discovery()
+        return stored[1] if stored else IndexingOptions()
 
     def _stored(self) -> set[str]:
         """Return the names of all files in the store, of those that the last run skipped, and of their folders."""

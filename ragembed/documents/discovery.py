@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ragembed.config.fields import setting
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
@@ -22,27 +23,41 @@ from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 
 _NEVER_READ = frozenset({".git", ".hg", ".svn", ".ragembed", "node_modules", "__pycache__", ".venv"})
+BINARY_SUFFIXES = frozenset(
+    {
+        *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
+        *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt", ".rtf"),
+        *(".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES),
+    }
+)
+"""Suffixes of formats that are not text, and have a reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryOptions:
-    """Options that select the files below a root.
+    """Options that select the files below a root."""
 
-    ``exclude`` and ``include`` are gitignore patterns relative to the root; with ``include``, no other file is read.
-    With ``hidden``, names that start with a dot are too, and ``binary_suffixes`` are those of formats that are not
-    text.
-    """
-
-    exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    max_bytes: int = 20 * 1024 * 1024
-    hidden: bool = False
-    binary_suffixes: frozenset[str] = frozenset(
-        {
-            *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
-            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt", ".rtf"),
-            *(".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES),
-        }
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Skip matching files, such as 'tmp*'.",
+        *("--exclude", "GLOB"),
+        default="none",
+        more="The syntax is that of `.gitignore`, relative to each path.",
+    )
+    include: tuple[str, ...] = setting(
+        (), "Read only matching files, such as 'README*'.", "--include", "GLOB", default="all files"
+    )
+    max_bytes: int = setting(
+        20 * 1024 * 1024,
+        "Skip files larger than this, such as 500K or 20M.",
+        *("--max-size", "SIZE"),
+        default="20M",
+    )
+    hidden: bool = setting(
+        False,
+        "Read files and folders whose names begin with a dot, or skip them.",
+        "--hidden/--no-hidden",
+        default="--no-hidden",
     )
 
 
@@ -307,7 +322,7 @@ class _Walk:
             sample = b"" if is_empty else self.tree.sample(relative)
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
-        readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
+        readable = candidate.path.suffix.lower() in BINARY_SUFFIXES or not is_binary(sample or b"")
         if not readable:
             return replace(candidate, skipped=unread_reason(candidate.path.name))
         if not given and (reason := generated_reason(candidate.path.name, sample or b"")):
