@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,11 +30,13 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
+from ragembed.extractors.forward import Batch
+from ragembed.extractors.transformer import TransformerExtractor, layer_mean
 from ragembed.files import file_sha256, publish, sync
+from ragembed.models.tokenizer import TokenKind
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
-from ragembed.papers.training.paragraphs import sentence_vectors, split_sentences
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.types import Floats, Integers
@@ -43,6 +46,7 @@ VECTORS = "vectors.bin"
 """The file with the trained vectors, in the binary format of word2vec."""
 _TEXTS_PER_BLOCK = 1024
 _CLAMP = 20.0
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +329,54 @@ def _report(request: B2sRequest, embedder: Embedder, words: CorpusWords, losses:
         "losses": list(losses),
         "made_by": {"ragembed": __version__, "numpy": version("numpy"), "python": platform.python_version()},
     }
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Split a paragraph after each ``.``, ``?`` and ``!`` before a space."""
+    return _SENTENCE_END.split(paragraph.strip())
+
+
+def sentence_vectors(embedder: Embedder, paragraphs: Sequence[Sequence[str]], used: Sequence[bool]) -> Floats:
+    """Return the vectors of the used sentences of ``paragraphs``, float32, shape ``(n, d)``."""
+    extractor = cast("TransformerExtractor", embedder.extractor)
+    means = SentenceMeans(extractor, paragraphs)
+    extractor.model.forward("documents").run(means.texts, [means])
+    vectors: Floats = means.vectors()[np.array(used)]
+    return vectors
+
+
+class SentenceMeans:
+    """A consumer of hidden states that averages the token vectors of each sentence of ``paragraphs``.
+
+    The model reads ``texts``, the whole paragraphs; special tokens do not count.
+    """
+
+    def __init__(self, extractor: TransformerExtractor, paragraphs: Sequence[Sequence[str]]) -> None:
+        tokenizer, frame = extractor.model.tokenizer, extractor.model.frames["documents"]
+        self.layers = extractor.consumer(0).layers
+        self.texts = [" ".join(sentences) for sentences in paragraphs]
+        self._ids = [ids for _, ids in tokenizer.framed(self.texts, frame)]
+        self._sentences = []  # of each token of each paragraph
+        count = 0
+        for text, sentences in zip(self.texts, paragraphs, strict=True):
+            ends = np.cumsum([len(sentence) + 1 for sentence in sentences])
+            last = [end - 1 for _, end in tokenizer.text_spans(text, frame)]
+            self._sentences.append(count + np.searchsorted(ends, last, side="right"))
+            count += len(sentences)
+        self._sums, self._counts = np.zeros((count, extractor.model.dim)), np.zeros(count)
+
+    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
+        """Add the token vectors of a batch."""
+        hidden, text = layer_mean(self.layers, states), batch.kinds == TokenKind.TEXT
+        for row, number in enumerate(batch.texts.tolist()):
+            found, own = batch.ids[row][text[row]], self._ids[number]
+            # A long paragraph is read in several windows.
+            starts = range(len(own) - len(found) + 1)
+            start = next(place for place in starts if np.array_equal(own[place : place + len(found)], found))
+            sentences = self._sentences[number][start : start + len(found)]
+            np.add.at(self._sums, sentences, hidden[row][text[row]])
+            np.add.at(self._counts, sentences, 1)
+
+    def vectors(self) -> Floats:
+        """Return the means, float32, shape ``(sentences, d)``; 0 for a sentence without tokens."""
+        return (self._sums / np.maximum(self._counts, 1)[:, None]).astype(np.float32)

@@ -12,8 +12,13 @@ from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
 from ragembed.extractors.word_vectors import open_word_vectors
 from ragembed.papers.training import B2sRequest, B2sSettings, b2s, train_b2s
-from ragembed.papers.training.b2s import CorpusWords, WordVectorTraining, kept_probabilities
-from ragembed.papers.training.paragraphs import SentenceMeans, split_sentences
+from ragembed.papers.training.b2s import (
+    CorpusWords,
+    SentenceMeans,
+    WordVectorTraining,
+    kept_probabilities,
+    split_sentences,
+)
 from tests.conftest import WORDS
 
 SENTENCES = [
