@@ -170,13 +170,13 @@ def apply_settings(
         warn(finish_store(store, writer, listener, again=True))
 
 
-def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = None) -> list[str]:
+def refit_if_due(store: Store, writer: StoreWriter) -> list[str]:
     """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
 
     Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
     texts are encoded again.
     """
-    progress, current = progress or SilentProgress(), store.embedder.refittable
+    progress, current = SilentProgress(), store.embedder.refittable
     if current is None:
         return []
     wanted = store.wanted_config()

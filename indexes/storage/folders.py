@@ -307,12 +307,10 @@ def require_name(what: str, folder: str) -> None:
         raise StoreDamagedError(f"the store's database names {what} {folder!r}: expected a UUID")
 
 
-def require_committed(
-    file: Path, expected: str, store: Path, remedy: str = "rebuild it with 'ragembed doctor --repair'"
-) -> None:
-    """Raise StoreDamagedError unless ``file`` of ``store`` has the sha256 ``expected``; ``remedy`` ends the message."""
+def require_committed(file: Path, expected: str, store: Path) -> None:
+    """Raise :class:`StoreDamagedError` unless ``file`` of ``store`` has the sha256 ``expected``."""
     if (difference := foreign_file(file, store) or hash_difference(file_sha256(file), expected)) is not None:
-        raise StoreDamagedError(f"{file} {difference}: {remedy}")
+        raise StoreDamagedError(f"{file} {difference}: rebuild it with 'ragembed doctor --repair'")
 
 
 def foreign_file(file: Path, store: Path) -> str | None:

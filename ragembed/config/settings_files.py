@@ -80,12 +80,12 @@ class Project:
         return path
 
 
-def find_project(start: Path | None = None) -> tuple[Path | None, Path | None]:
-    """Return the nearest ``ragembed.toml`` in ``start`` (the working directory) or above, and one that is not trusted.
+def find_project() -> tuple[Path | None, Path | None]:
+    """Return the nearest ``ragembed.toml`` in the working directory or above, and one that is not trusted.
 
     A file of another user is not trusted: its settings could be a trap in a shared folder. It ends the search.
     """
-    start = (start or Path.cwd()).resolve()
+    start = Path.cwd().resolve()
     for folder in (start, *start.parents):
         path = folder / PROJECT_FILE
         if os.path.lexists(path):

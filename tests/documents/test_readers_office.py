@@ -249,7 +249,7 @@ def test_columns_are_chosen_as_in_tables() -> None:
         row_of("=1", "x", "note") + row_of("id", "name", "text") + row_of("=7", "Ann", "hello"),
         row_of("other", "sheet") + row_of("a", "b"),
     )
-    options = ReadOptions(text_columns=("text",), title_column="name", id_column="id")
+    options = ReadOptions(text_columns=("text",), title_column="name")
     first, second = parsed("a.xlsx", data, options)
     assert first.text.rstrip() == "1 | x | note"
     assert (second.text, second.title, second.metadata) == ("hello", "Ann", {"id": "7"})

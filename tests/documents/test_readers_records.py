@@ -34,17 +34,11 @@ def test_csv_rows_are_documents_with_their_lines() -> None:
 
 
 def test_csv_columns_can_be_chosen() -> None:
-    options = ReadOptions(text_columns=("note",), id_column="id", title_column="name")
+    options = ReadOptions(text_columns=("note",), title_column="name")
     (document,) = parsed("a.csv", CSV, options)
     assert (document.text, document.title) == ("first\nsecond", "Ann")
     assert document.metadata == {"id": "1"}
     assert document.line_numbers == [2, 3]
-
-
-def test_id_is_not_part_of_the_text() -> None:
-    first, *_ = parsed("a.csv", CSV, ReadOptions(id_column="id"))
-    assert first.text.startswith("name: Ann")
-    assert first.metadata == {"id": "1"}
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,11 @@ class ReadOptions:
     """Options for reading a file.
 
     The columns, of formats with columns, make up the text (by default all; for JSON lines the first known key with
-    text), the title, and an id, which is kept only as metadata. ``on_warning`` gets a sentence about each part that is
-    skipped. The rest limits the members of archives and mails.
+    text) and the title. ``on_warning`` gets a sentence about each part that is skipped. The rest limits the members of
+    archives and mails.
     """
 
     text_columns: tuple[str, ...] = ()
-    id_column: str | None = None
     title_column: str | None = None
     on_warning: Callable[[str], None] | None = None
     max_member_bytes: int = 20 * 1024 * 1024
@@ -36,7 +35,7 @@ class ReadOptions:
 
     def named_columns(self) -> tuple[str, ...]:
         """Return all columns named in the options, to check them against the columns of the file."""
-        return tuple(name for name in (*self.text_columns, self.id_column, self.title_column) if name)
+        return tuple(name for name in (*self.text_columns, self.title_column) if name)
 
     def warn(self, message: str) -> None:
         """Call ``on_warning`` with ``message``, if it is set."""

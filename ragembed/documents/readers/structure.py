@@ -324,11 +324,11 @@ class OutlineBuilder(TextBuilder):
                 self.title = self.title or title
             self._add_notes(self._take_notes())
 
-    def add_paragraph(self, text: str, kind: BlockKind = "text") -> None:
+    def add_paragraph(self, text: str) -> None:
         """Add a block of text below the open headings, and the notes that belong to it."""
         self.end_table()
         if text := text.strip("\n"):
-            self._add(text, kind, self.headings.headings)
+            self._add(text, "text", self.headings.headings)
         self._add_notes(self._take_notes())
 
     def add_row(self, cells: Iterable[str]) -> None:

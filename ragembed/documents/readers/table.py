@@ -156,8 +156,7 @@ def check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
 
 def has_labels(header: Sequence[str], options: ReadOptions) -> bool:
     """Return whether the text of a row has the names of its columns, because more than one makes the text."""
-    excluded = {options.id_column, options.title_column}
-    return len(options.text_columns or [name for name in header if name not in excluded]) > 1
+    return len(options.text_columns or [name for name in header if name != options.title_column]) > 1
 
 
 def row_document(
@@ -171,8 +170,7 @@ def row_document(
     for name, cell in cells:
         found[name] = line, cell
         line += cell.count("\n")
-    excluded = (options.id_column, options.title_column)
-    wanted = options.text_columns or tuple(name for name in found if name not in excluded)
+    wanted = options.text_columns or tuple(name for name in found if name != options.title_column)
     lines: list[str] = []
     numbers: list[int] = []
     for name in wanted:
@@ -208,7 +206,7 @@ def _finite(number: str) -> float | None:
 
 def _record_document(record: dict[str, Any], number: int, options: ReadOptions) -> ParsedDocument | None:
     title_key = options.title_column or "title"
-    wanted = options.text_columns or _text_keys(record, options, title_key)
+    wanted = options.text_columns or _text_keys(record, title_key)
     labelled = len(wanted) > 1
     lines: list[str] = []
     nested: set[str] = set()
@@ -229,8 +227,8 @@ def _record_document(record: dict[str, Any], number: int, options: ReadOptions) 
     return _document(lines, [number] * len(lines), title or None, metadata)
 
 
-def _text_keys(record: dict[str, Any], options: ReadOptions, title_key: str) -> tuple[str, ...]:
-    texts = [key for key, value in record.items() if key not in (options.id_column, title_key) and _has_text(value)]
+def _text_keys(record: dict[str, Any], title_key: str) -> tuple[str, ...]:
+    texts = [key for key, value in record.items() if key != title_key and _has_text(value)]
     preferred = next((key for key in TEXT_KEYS if key in texts), None)
     return (preferred,) if preferred else tuple(texts)
 
