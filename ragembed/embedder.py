@@ -88,6 +88,10 @@ class Embedder(VectorEncoder):
     config : EmbedderConfig
         The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling``, ``weighting``, the templates and other
         settings that were left open hold the values in use.
+    device : str or None
+        The device that was given.
+    source : VectorSource or None
+        The source of the raw vectors that was given, or None if the configuration says where they come from.
     fitted_on : FittedOn or None
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
@@ -117,22 +121,12 @@ class Embedder(VectorEncoder):
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
-        self._device = device
+        self.device = device
         self._download = download
-        self._source = source
+        self.source = source
         self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
         self._reads: dict[str, bool] = {}
-
-    @property
-    def device(self) -> str | None:
-        """The device that was given."""
-        return self._device
-
-    @property
-    def source(self) -> VectorSource | None:
-        """The source of the raw vectors that was given, or None if the configuration says where they come from."""
-        return self._source
 
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
@@ -267,7 +261,7 @@ class Embedder(VectorEncoder):
 
     def _fresh(self, config: EmbedderConfig) -> Built:
         """Build an unfitted extractor for ``config``."""
-        return build_extractor(config, device=self._device, download=self._download, source=self._source)
+        return build_extractor(config, device=self.device, download=self._download, source=self.source)
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
@@ -329,7 +323,7 @@ class Embedder(VectorEncoder):
             Whether the new chain is fitted on pseudo-queries separately.
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-        embedder = Embedder(config, device=self._device, download=self._download, source=self._source)
+        embedder = Embedder(config, device=self.device, download=self._download, source=self.source)
         embedder._texts = self._texts
         embedder.__dict__["_built"] = self._built
         return embedder
@@ -549,7 +543,7 @@ class Embedder(VectorEncoder):
         """
         if not self._built.needs_model:
             return ("cpu",)
-        return find_devices(self._device)
+        return find_devices(self.device)
 
     @property
     def encodes_with_model(self) -> bool:
@@ -796,7 +790,7 @@ class Embedder(VectorEncoder):
 
     @cached_property
     def _built(self) -> Built:
-        return build_extractor(self.config, device=self._device, download=self._download, source=self._source)
+        return build_extractor(self.config, device=self.device, download=self._download, source=self.source)
 
     def resolved_config(self) -> EmbedderConfig:
         """Return the configuration with the values in use of the settings that it leaves open.
