@@ -477,6 +477,8 @@ class Upkeep:
                 self._database.vacuum()
 
     def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
+        if not groups:
+            return
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
         with write_errors(self._store):
             for group in groups:
@@ -486,8 +488,7 @@ class Upkeep:
                     compaction.swap(self._connection, rewritten)
                 progress.advance(sum(record.files.rows for record in group))
         progress.finish()
-        if groups:
-            compaction.sweep_unnamed(self._store, self._connection)
+        compaction.sweep_unnamed(self._store, self._connection)
 
     # Index
 
