@@ -121,17 +121,14 @@ def _check_size(whole: Filter) -> None:
         depth += 1
         level = [_merged(node) for node in level]
         inner = [node for node in level if isinstance(node, (And, Or, Not))]
-        conditions += sum(_steps(node) for node in level if not isinstance(node, (And, Or, Not)))
+        leaves = [node for node in level if not isinstance(node, (And, Or, Not))]
+        conditions += sum(1 if isinstance(leaf, Ids) else 1 + len(leaf.field.nested) for leaf in leaves)
         level = [below for node in inner for below in ((node.operand,) if isinstance(node, Not) else node.operands)]
         if depth > _DEEPEST or conditions > _MOST_CONDITIONS:
             raise ConfigError(
                 f"the filter has more than {_MOST_CONDITIONS:,} conditions or {_DEEPEST} levels of AND, OR and NOT: "
                 "expected fewer; list the values of one field in IN or $in"
             )
-
-
-def _steps(node: Leaf | Ids) -> int:
-    return 1 if isinstance(node, Ids) else 1 + len(node.field.nested)
 
 
 def _merged(node: Filter) -> Filter:
@@ -163,12 +160,11 @@ def _condition(node: Filter, *, negated: bool) -> _Sql:
     if isinstance(node, (And, Or)):
         parts = [_condition(operand, negated=negated) for operand in node.operands]
         return _all(parts) if isinstance(node, And) is not negated else _any(parts)
-    leaf = _ids(node) if isinstance(node, Ids) else _leaf(node)
+    if isinstance(node, Ids):
+        leaf = _Sql("c.id IN (SELECT value FROM json_each(?))", (json_ids(node.ids),))
+    else:
+        leaf = _leaf(node)
     return _Sql(f"NOT {leaf.text}", leaf.parameters) if negated else leaf
-
-
-def _ids(node: Ids) -> _Sql:
-    return _Sql("c.id IN (SELECT value FROM json_each(?))", (json_ids(node.ids),))
 
 
 def _all(parts: Iterable[_Sql]) -> _Sql:

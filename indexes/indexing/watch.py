@@ -113,8 +113,9 @@ class Watcher:
             self._request = IndexingRequest(self._path, self._roots, device=self._device, opened=self._store)
             if not self._polls:
                 self._follow(stop)
-            if self._polls:
-                self._poll(stop)
+            while self._polls and not stop.is_set():
+                self._index(stop)
+                stop.wait(self._due - time.monotonic())
 
     @contextmanager
     def _open(self) -> Iterator[Store]:
@@ -198,11 +199,6 @@ class Watcher:
         if changes == "signal":
             raise KeyboardInterrupt
         return set() if isinstance(changes, str) else {Path(path) for _, path in changes}
-
-    def _poll(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            self._index(stop)
-            stop.wait(self._due - time.monotonic())
 
     def _present(self) -> list[Path]:
         """Return the roots that exist and can be accessed."""

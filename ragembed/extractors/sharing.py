@@ -199,7 +199,8 @@ def _same_vectors(extractor: TransformerExtractor | AvgExtractor) -> _SameVector
     """Return a key of everything that determines the vectors: the settings, the token weights, the static vectors."""
     weights = extractor.weights.table
     table = id(extractor.averages.fitted()[0]) if isinstance(extractor, AvgExtractor) else 0
-    return _settings(extractor), b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
+    settings = json.dumps(extractor.config, sort_keys=True)
+    return settings, b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
 
 
 def _weights(extractors: Iterable[Extractor]) -> list[TokenWeights]:
@@ -224,10 +225,6 @@ def _counts_key(weights: TokenWeights) -> _CountsKey:
 
 def _means_key(avg: AvgExtractor) -> _MeansKey:
     return _model_key(avg.model), avg.layers, avg.corpus
-
-
-def _settings(extractor: Extractor) -> str:
-    return json.dumps(extractor.config, sort_keys=True)
 
 
 def _model_key(model: ContextualModel) -> str:

@@ -219,7 +219,8 @@ class _SearchPage:
         for mode in MODES:
             parts["mode"].append(_e("option", _MODE_NAMES[mode], value=mode, selected=mode == view.mode))
         for name in _choices(self._names):
-            parts["store"].append(_e("option", self._title(name), value=name, selected=name == view.store))
+            title = name if name in self._stores else "All stores"
+            parts["store"].append(_e("option", title, value=name, selected=name == view.store))
         if len(self._names) < 2:
             parts["search"].remove(parts["store"])
         wrapped = [_e("div", *preview, class_=None if shown is view else "first")] if preview else []
@@ -227,9 +228,6 @@ class _SearchPage:
         for name, children in (("facets", facets), ("results", results), ("preview", wrapped), ("filters", hidden)):
             parts[name].extend(child for child in children if isinstance(child, Element))
         return page
-
-    def _title(self, name: str) -> str:
-        return name if name in self._stores else "All stores"
 
     def _welcome(self) -> list[Child]:
         rows = []
