@@ -182,9 +182,7 @@ def command(
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
     for result in results if output != "text" else ():
-        snippet = result.pop("snippet")
-        at = result["text"].find(snippet)
-        result["snippet_at"] = [at, at + len(snippet)]
+        del result["snippet"]
     about = {"query": text, "mode": mode, **notes}
     if paths_only:
         _print_files(about, results, states, output)

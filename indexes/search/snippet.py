@@ -257,6 +257,7 @@ def hit_json(
     """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
     chunk = hit.chunk
     snippet, best_line = words.snippet(chunk.text, [chunk.title, *chunk.headings])
+    at = chunk.text.find(snippet)
     return {
         "rank": rank,
         **place_json(hit, name_file),
@@ -273,4 +274,5 @@ def hit_json(
         "metadata": dict(chunk.metadata),
         "stale": state is not None,
         "duplicates": [place_json(duplicate, name_file) for duplicate in hit.duplicates],
+        "snippet_at": [at, at + len(snippet)],
     }

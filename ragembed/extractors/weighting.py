@@ -253,10 +253,6 @@ class TokenWeights:
         """Return the unscaled weights of tokens: ``base`` times the weight of each id, all of one shape."""
         return base if self.table is None else self.table[ids] * base
 
-    def fingerprint_arrays(self) -> State:
-        """Return the fitted array that determines the weights, if there is one."""
-        return {} if self.table is None else {"weights": self.table}
-
     def state(self) -> State:
         """Return the token statistics as arrays."""
         statistics = self.require_fitted()

@@ -196,8 +196,7 @@ def _results(store: Searched, hits: Sequence[Hit], query: str, first_rank: int =
     for rank, (hit, state) in enumerate(zip(hits, store.file_states(hits), strict=True), first_rank):
         check()
         result = hit_json(rank, hit, words, None, state)
-        at, snippet = result["text"].find(result["snippet"]), result["snippet"]
-        results.append({**result, "snippet_at": [at, at + len(snippet)], "highlights": words.places(snippet)})
+        results.append({**result, "highlights": words.places(result["snippet"])})
     return results
 
 
