@@ -165,8 +165,7 @@ class LazyFaiss:
             raise AttributeError(name)
         if not self.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
-        value = self.__dict__[name] = getattr(self._module, name)
-        return value
+        return getattr(self._module, name)
 
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
