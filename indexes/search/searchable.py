@@ -219,8 +219,6 @@ class Searchable(ABC):
             raise DimensionError(f"the query vectors have shape {query_vectors.shape}: expected ({len(texts)}, d)")
 
         with self.snapshot() as snapshot:
-            if query_vectors is not None:
-                _require_dimension(snapshot, query_vectors)
             results = run_query(
                 snapshot, texts, k, mode, condition, fusion, ranking, None, min_relevance, query_vectors
             )
@@ -486,9 +484,7 @@ class Searchable(ABC):
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
 
         with self.snapshot() as snapshot:
-            group = snapshot.comparable("dense")
-            _require_dimension(group, vectors)
-            return [Hits(hits) for hits in nearest_to(group, vectors, k, condition)]
+            return [Hits(hits) for hits in nearest_to(snapshot.comparable("dense"), vectors, k, condition)]
 
     @retried
     def search_mmr(
@@ -540,9 +536,7 @@ class Searchable(ABC):
         condition = None if where is None else parse(where)
 
         with self.snapshot() as snapshot:
-            group = snapshot.comparable("dense")
-            _require_dimension(group, vector[None, :])
-            return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
+            return Hits(diverse(snapshot.comparable("dense"), vector, k, fetch_k, lambda_mult, condition))
 
     # Contents
 
@@ -724,13 +718,6 @@ class Searchable(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
-    if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
-        raise DimensionError(
-            f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the stored vectors"
-        )
 
 
 def _one_vector(vector: Floats) -> Floats:
