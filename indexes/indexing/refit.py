@@ -171,13 +171,13 @@ def apply_settings(
 
 
 def refit_if_due(store: Store, writer: StoreWriter) -> list[str]:
-    """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
+    """Fit the embedder of a store again if the store fits it itself and has outgrown its fit; return warnings.
 
     Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
     texts are encoded again.
     """
-    progress, current = SilentProgress(), store.embedder.refittable
-    if current is None:
+    progress = SilentProgress()
+    if writer.meta("wanted") is None or (current := store.embedder.refittable) is None:
         return []
     wanted = store.wanted_config()
     too_few = fits_on_store(current, wanted.postprocess) and writer.live_vectors() < least_fit(wanted.postprocess)

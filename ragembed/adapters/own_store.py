@@ -97,11 +97,6 @@ class OwnStore:
             store.close()
 
 
-def refit_if_wanted(store: Store, writer: StoreWriter) -> list[str]:
-    """Fit the embedder of a store that fits it itself again, if the store has outgrown its fit; return warnings."""
-    return [] if writer.meta("wanted") is None else refit_if_due(store, writer)
-
-
 def finish_write(store: Store, writer: StoreWriter, fit_again: Callable[[Store, StoreWriter], list[str]]) -> None:
     """Fit the store again if it has outgrown its fit, bring its index up to date, and issue the warnings of both."""
     warn(fit_again(store, writer))
@@ -172,7 +167,7 @@ class DocumentFolder(OwnStore):
                     staged = writer.stage_vectors(texts, np.asarray(vectors, dtype=np.float32))
                     keys = dict(zip((record.id for record in records), staged, strict=True))
                 writer.commit(chunks=records, keys=keys)
-                finish_write(store, writer, refit_if_wanted)
+                finish_write(store, writer, refit_if_due)
 
     def search(
         self,

@@ -13,12 +13,13 @@ from weakref import WeakSet
 from langchain_core.embeddings import Embeddings
 from typing_extensions import override
 
-from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, refit_if_wanted
+from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.faiss_index.records import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
+from ragembed.indexes.indexing.refit import refit_if_due
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.storage.embedders import named_embedder
@@ -196,7 +197,7 @@ class LazyStore(OwnStore):
         """
         if self._encoder is not None:
             return []
-        notes = refit_if_wanted(store, writer)
+        notes = refit_if_due(store, writer)
         embedding = self._embedding
         if isinstance(embedding, RagEmbeddings) and embedding.fitted_by is not None:
             embedding.take_fit(_own_embedder(store), cast("Embedder", embedding.without_fit()), self.path)
