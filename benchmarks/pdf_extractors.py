@@ -170,7 +170,7 @@ def extract(name: str, file: Path) -> list[str]:
     if name == "ragembed":
         from ragembed.documents.readers import read
 
-        return ["\n".join(document.text for document in read(file))]
+        return ["\n".join(document.text for document in read(file.name, file.read_bytes()))]
     if name == "pdftotext":
         done = subprocess.run(["pdftotext", str(file), "-"], check=True, stdout=subprocess.PIPE)
         return done.stdout.decode("utf-8", "replace").split("\f")

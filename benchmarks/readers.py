@@ -125,7 +125,7 @@ def _sample(folder: Path, seed: int, most: int) -> list[Path]:
 
 def _read(path: Path, tallies: dict[str, Tally], generated: Counter[str]) -> None:
     data = path.read_bytes()
-    reader = reader_for(path, data)
+    reader = reader_for(path.name, data)
     if reader is None:
         return
     if reason := generated_reason(path.name, data[:8192]):
@@ -137,7 +137,7 @@ def _read(path: Path, tallies: dict[str, Tally], generated: Counter[str]) -> Non
     started = time.perf_counter()
     try:
         with only_document_errors():
-            tally.documents += sum(1 for _ in read(Path(path.name), data=data))
+            tally.documents += sum(1 for _ in read(path.name, data))
         tally.read += 1
     except RagembedError as error:
         if isinstance(error, DocumentError) and error.__cause__ is not None and "its reader failed" in str(error):

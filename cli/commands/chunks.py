@@ -112,7 +112,7 @@ def _split(file: Place, store: Path, model: str | None, reading_options: Mapping
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
     try:
         with only_document_errors():
-            documents = read(Path(file.name), reading, candidate.read()[0])
+            documents = read(file.name, candidate.read()[0], reading)
             chunks = list(chunker.split_all(documents))
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error

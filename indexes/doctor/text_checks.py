@@ -202,7 +202,7 @@ def _count_cuts(exam: Examination, embedder: Embedder, source: SourceRecord, opt
                 data = file.read()
             if hashlib.sha256(data).hexdigest() != source.sha256:
                 return  # The finding "stale" reports it.
-            documents = list(read(Path(place.name), options, data))
+            documents = list(read(place.name, data, options))
     except (RagembedError, OSError):
         cuts.unread += 1
         return

@@ -365,7 +365,7 @@ class Scanner:
         if reason := size_reason(len(data), self._options.max_bytes):
             raise DocumentError(reason)  # some servers do not report sizes before the download
         options = replace(self._reading, on_warning=lambda message: result.warnings.append(f"{name}: {message}"))
-        documents = read(Path(candidate.path.name), options, data)
+        documents = read(candidate.path.name, data, options)
         if len(data) > _SMALL or candidate.path.suffix.lower() in BINARY_SUFFIXES:
             return _OpenFile(source, documents)
         parsed = list(documents)

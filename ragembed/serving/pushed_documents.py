@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ragembed.documents import chunking
@@ -199,12 +198,12 @@ class _Splitter:
         return SourceRecord(document.path, size, time.time_ns(), digest, self._pipeline)
 
     def chunks_of(self, document: PushedDocument) -> list[ChunkRecord]:
-        name = Path(f"document{_SUFFIXES[document.format]}")
+        name = f"document{_SUFFIXES[document.format]}"
         try:
             with only_document_errors():
                 parsed = [
                     self._with_metadata(part, document)
-                    for part in read(name, self._options.reading(), document.text.encode("utf-8", "replace"))
+                    for part in read(name, document.text.encode("utf-8", "replace"), self._options.reading())
                 ]
                 chunks = list(self._chunker.split_all(parsed))
         except DocumentError as error:

@@ -62,7 +62,7 @@ TOKENIZERS: dict[str, Callable[[], Offsets]] = {
 
 
 def markdown(text: str) -> ParsedDocument:
-    return next(read(Path("a.md"), data=text.encode()))
+    return next(read("a.md", text.encode()))
 
 
 def split(document: ParsedDocument, limit: int, overlap: int = 0) -> list[Chunk]:
@@ -140,13 +140,13 @@ def test_broken_text_fills_the_previous_chunk() -> None:
 
 def test_long_code_breaks_at_blank_lines_first() -> None:
     code = "\n".join(f"line{n} of part\n" if n % 4 == 3 else f"line{n} of part" for n in range(16))
-    chunks = split(next(read(Path("a.sh"), data=code.encode())), 16)
+    chunks = split(next(read("a.sh", code.encode())), 16)
     assert [chunk.text.count("\n") for chunk in chunks] == [3, 3, 3, 3]
 
 
 def test_indentation_of_the_first_line_is_kept() -> None:
     code = "def f():\n" + "\n\n".join(f"    x{n} = {words(8)}" for n in range(4))
-    chunks = split(next(read(Path("a.py"), data=code.encode())), 24)
+    chunks = split(next(read("a.py", code.encode())), 24)
     assert all(chunk.text.startswith("    x") for chunk in chunks[1:])
 
 
@@ -314,7 +314,7 @@ def test_split_all_equals_split(limit):
         markdown(text) for text in texts
     ]
     rows = "".join(f"title {i},{text}\n" for i, text in enumerate([*texts, " ", texts[0]]))
-    documents += read(Path("a.csv"), ReadOptions(title_column="name"), f"name,text\n{rows}".encode())
+    documents += read("a.csv", f"name,text\n{rows}".encode(), ReadOptions(title_column="name"))
     calls = []
 
     def counted(texts: list[str]) -> list[list[tuple[int, int]]]:
@@ -331,7 +331,7 @@ def test_split_all_equals_split(limit):
 
 def test_endless_headings_are_cut() -> None:
     nested = "".join(f'<dl><dt class="sig" id="x{depth}">f{depth}<dd>' for depth in range(600))
-    document = next(read(Path("a.html"), data=nested.encode()))
+    document = next(read("a.html", nested.encode()))
     assert max(len(block.headings) for block in document.blocks) > MOST_HEADINGS
     counted = 0
 

@@ -324,7 +324,7 @@ return M
 
 def outline(name: str, text: str) -> list[tuple[str, str]]:
     """Return the first line of each block, and its headings."""
-    (document,) = read(Path(name), data=text.encode())
+    (document,) = read(name, text.encode())
     position = 0
     for block in document.blocks:
         assert not document.text[position : block.start].strip()
@@ -372,7 +372,7 @@ def test_a_grammar_that_cannot_be_loaded_gives_a_warning(tmp_path: Path, monkeyp
     monkeypatch.setenv("SEMBLE_GRAMMARS_CACHE_DIR", str(tmp_path / "file" / "below"))
     get_language.cache_clear()
     warnings: list[str] = []
-    (document,) = read(Path("a.go"), ReadOptions(on_warning=warnings.append), b"package a\n\nfunc f() {\n}\n")
+    (document,) = read("a.go", b"package a\n\nfunc f() {\n}\n", ReadOptions(on_warning=warnings.append))
     assert [block.headings for block in document.blocks] == [(), ()]
     assert len(warnings) == 1
     assert "the grammar 'go' cannot be loaded" in warnings[0]
@@ -397,7 +397,7 @@ def chunks(name: str, text: str, limit: int) -> list[Chunk]:
     def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
         return [[match.span() for match in re.finditer(r"\w+|[^\w\s]", text)] for text in texts]
 
-    (document,) = read(Path(name), data=text.encode())
+    (document,) = read(name, text.encode())
     return Chunker(ChunkingConfig(limit), offsets).split(document)
 
 
@@ -426,5 +426,5 @@ def test_the_parts_of_a_long_function_have_its_signature_if_there_is_room() -> N
 
 def test_a_node_without_named_parts_is_no_error() -> None:
     text = "help() {\n  cat << 'END'\nplain text\nEND\n}\n\ncat << END\n$x text\nEND\n"
-    [document] = read(Path("a.sh"), data=text.encode())
+    [document] = read("a.sh", text.encode())
     assert "plain text" in document.text

@@ -36,7 +36,7 @@ MEGABYTE = 1024 * 1024
 def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> tuple[list[ParsedDocument], list[str]]:
     warnings: list[str] = []
     given = options or ReadOptions()
-    found = read(Path(name), ReadOptions(**{**vars(given), "on_warning": warnings.append}), data)
+    found = read(name, data, ReadOptions(**{**vars(given), "on_warning": warnings.append}))
     return list(found), warnings
 
 

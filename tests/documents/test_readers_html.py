@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ragembed.documents.model import ParsedDocument
@@ -12,7 +10,7 @@ from ragembed.errors import DocumentError
 
 
 def parsed(text: str | bytes) -> ParsedDocument:
-    (document,) = read(Path("a.html"), data=text if isinstance(text, bytes) else text.encode())
+    (document,) = read("a.html", text if isinstance(text, bytes) else text.encode())
     assert document.line_numbers is not None
     assert len(document.line_numbers) == document.text.count("\n") + 1
     return document
@@ -189,5 +187,5 @@ def test_broken_markup_is_read_or_rejected() -> None:
 
 
 def test_end_tag_without_a_heading_drops_nothing() -> None:
-    (document,) = read(Path("a.html"), data=b"<p>one</h2>\ntwo\n<h2>H</h2>\n</h3>three</p>")
+    (document,) = read("a.html", b"<p>one</h2>\ntwo\n<h2>H</h2>\n</h3>three</p>")
     assert document.text.split() == ["one", "two", "H", "three"]

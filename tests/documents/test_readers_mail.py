@@ -25,7 +25,7 @@ def parsed(name: str, data: bytes | None = None) -> tuple[list[ParsedDocument], 
     """Return the documents of a file and its warnings."""
     warnings: list[str] = []
     content = (DATA / name).read_bytes() if data is None else data
-    return list(read(Path(name), ReadOptions(on_warning=warnings.append), content)), warnings
+    return list(read(name, content, ReadOptions(on_warning=warnings.append))), warnings
 
 
 def problem(name: str, data: bytes) -> str:

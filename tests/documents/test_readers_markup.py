@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from ragembed.errors import DocumentError
 
 
 def documents(name: str, text: str) -> list[ParsedDocument]:
-    found = list(read(Path(name), data=text.encode()))
+    found = list(read(name, text.encode()))
     for document in found:
         if document.line_numbers is not None:
             assert len(document.line_numbers) == document.text.count("\n") + 1
@@ -40,7 +39,7 @@ def blocks(document: ParsedDocument) -> list[tuple[str, int, str, str]]:
 
 def warnings_of(name: str, text: str) -> list[str]:
     warnings: list[str] = []
-    list(read(Path(name), ReadOptions(on_warning=warnings.append), text.encode()))
+    list(read(name, text.encode(), ReadOptions(on_warning=warnings.append)))
     return warnings
 
 
@@ -132,7 +131,7 @@ def test_json_records_are_documents_and_keys_are_blocks() -> None:
 )
 def test_json_that_cannot_be_read_is_plain_text(text: str, problem: str) -> None:
     warnings: list[str] = []
-    (document,) = read(Path("a.json"), ReadOptions(on_warning=warnings.append), text.encode())
+    (document,) = read("a.json", text.encode(), ReadOptions(on_warning=warnings.append))
     assert document.text == text
     assert warnings == [f"not readable as JSON ({problem}): read as plain text"]
 

@@ -25,7 +25,7 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg">' + '<path d="M1 1"/>' * 9 + "</s
 
 
 def parsed(name: str, text: str) -> ParsedDocument:
-    (document,) = read(Path(name), data=text.encode())
+    (document,) = read(name, text.encode())
     return document
 
 
@@ -259,7 +259,7 @@ def test_notations_of_front_matter(front: str, metadata: dict[str, object], body
 
 def test_front_matter_that_is_not_valid_or_that_grows_is_bounded() -> None:
     warnings: list[str] = []
-    list(read(Path("a.md"), ReadOptions(on_warning=warnings.append), b"---\ntitle: a: b\n---\ntext"))
+    list(read("a.md", b"---\ntitle: a: b\n---\ntext", ReadOptions(on_warning=warnings.append)))
     assert warnings == ["its front matter is no valid YAML, so each line is read as key: value"]
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)

@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[1] / "data" / "office"
 
 
 def documents(name: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
-    return list(read(DATA / name, options or ReadOptions()))
+    return list(read(name, (DATA / name).read_bytes(), options or ReadOptions()))
 
 
 def texts(found: Sequence[ParsedDocument]) -> list[str]:
@@ -128,7 +128,7 @@ def noise(length: int, random: Random = Random(3)) -> str:  # noqa: B008
 
 
 def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> list[ParsedDocument]:
-    return list(read(Path(name), options or ReadOptions(), data=data))
+    return list(read(name, data, options or ReadOptions()))
 
 
 def word_text(body: str, **parts: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from copy import deepcopy
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.documents.office_files import make_zip, outline
 
 
 def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> ParsedDocument:
-    (document,) = read(Path(name), options or ReadOptions(), data=data)
+    (document,) = read(name, data, options or ReadOptions())
     assert document.line_numbers is None
     assert document.page_numbers is not None
     return document

@@ -26,7 +26,7 @@ Text = tuple[int, int, str]
 def parsed(data: bytes | Path, warnings: list[str] | None = None) -> ParsedDocument:
     options = ReadOptions(on_warning=None if warnings is None else warnings.append)
     data = data.read_bytes() if isinstance(data, Path) else data
-    (document,) = read(Path("a.pdf"), options, data=data)
+    (document,) = read("a.pdf", data, options)
     assert document.line_numbers is None
     assert document.page_numbers is not None
     assert len(document.page_numbers) == document.text.count("\n") + 1

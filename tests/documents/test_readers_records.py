@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from ragembed.errors import ConfigError, DocumentError
 
 
 def parsed(name: str, text: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
-    documents = list(read(Path(name), options or ReadOptions(), data=text.encode()))
+    documents = list(read(name, text.encode(), options or ReadOptions()))
     for document in documents:
         assert document.line_numbers is not None
         assert len(document.line_numbers) == document.text.count("\n") + 1
@@ -237,7 +236,7 @@ MANY = 30_000
     ids=["equal columns", "short rows", "keys", "equal keys", "json", "json lists", "nested lists", "attributes"],
 )
 def test_many_names_take_linear_time(name: str, text: str, documents: int) -> None:
-    found = list(read(Path(name), data=text.encode()))
+    found = list(read(name, text.encode()))
     assert len(found) == documents
     assert sum(len(document.text) for document in found) < 10 * len(text)
 
@@ -259,6 +258,6 @@ def test_unknown_column_names_some_columns() -> None:
 def test_json_with_endless_paths_is_read_as_text() -> None:
     warnings: list[str] = []
     text = '{"' + "k" * 1_000_000 + '": {' + ",".join(['"a": 1'] * 20_000) + "}}"
-    (document,) = read(Path("a.json"), ReadOptions(on_warning=warnings.append), data=text.encode())
+    (document,) = read("a.json", text.encode(), ReadOptions(on_warning=warnings.append))
     assert document.text == text
     assert "the paths of the values are more than 10 times as long as the file" in warnings[0]

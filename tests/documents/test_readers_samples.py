@@ -22,7 +22,7 @@ NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.name not in ("REA
 def outline(path: Path) -> list[dict[str, Any]]:
     """Return the title and metadata of each document, and kind, first line, headings and text of its blocks."""
     documents = []
-    for document in read(path):
+    for document in read(path.name, path.read_bytes()):
         blocks = []
         for block in document.blocks:
             line = document.text.count("\n", 0, block.start)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ragembed.documents.readers import ReadOptions, package, read, spreadsheet, structure
@@ -15,7 +13,7 @@ from tests.documents.office_files import make_docx, make_odf, make_pptx, make_xl
 def blocks(name: str, data: bytes | str, options: ReadOptions | None = None) -> list[str]:
     """Return the texts of all blocks of a file."""
     content = data.encode() if isinstance(data, str) else data
-    documents = read(Path(name), options or ReadOptions(), data=content)
+    documents = read(name, content, options or ReadOptions())
     return [document.text[block.start : block.end] for document in documents for block in document.blocks]
 
 
@@ -88,7 +86,7 @@ def test_drawings_of_a_sheet_are_read_with_their_row() -> None:
     chart = f"<xdr:oneCellAnchor><xdr:graphicFrame>{GRAPHICS[1][0]}</xdr:graphicFrame></xdr:oneCellAnchor>"
     data = make_xlsx("", parts={"drawing": f"<xdr:wsDr>{anchor}{chart}</xdr:wsDr>"})
     assert blocks("a.xlsx", data) == ["Mind the gap", "Picture: Map"]
-    (document,) = read(Path("a.xlsx"), data=data)
+    (document,) = read("a.xlsx", data)
     assert (document.line_numbers or [])[0] == 7
 
 
@@ -176,7 +174,7 @@ def test_numbers_of_styles_headings_and_cells_in_word() -> None:
     rows = "".join(f"<w:tr><w:tc>{numbered(1, 0, '')}</w:tc><w:tc>{paragraph('y')}</w:tc></w:tr>" for _ in "ab")
     data = make_docx(f"{clauses}{deleted}<w:tbl>{rows}</w:tbl>", numbering=NUMBERING, styles=STYLES)
     assert blocks("a.docx", data) == ["Article I Art", "§ 1.1Par", "§ 1.2Own", "Article II Art", "1. | y\n2. | y"]
-    (document,) = read(Path("a.docx"), data=data)
+    (document,) = read("a.docx", data)
     assert document.blocks[1].headings == ("Article I Art",)
 
 
@@ -396,7 +394,7 @@ def test_merged_cells_and_hidden_sheets() -> None:
     style = "<style:style style:name='ta2'><style:table-properties table:display='false'/></style:style>"
     row = f"<table:table-row>{cell('table', 'one')}</table:table-row>"
     table = f"<table:table table:name='Rates' table:style-name='ta2'>{row}</table:table>"
-    (document,) = read(Path("a.ods"), data=make_odf("spreadsheet", table, style))
+    (document,) = read("a.ods", make_odf("spreadsheet", table, style))
     assert document.blocks[0].headings == ("Rates (hidden sheet)",)
 
 

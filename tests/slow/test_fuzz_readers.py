@@ -173,7 +173,7 @@ def main(name: str, seconds: float, seed: int, folder: Path) -> None:
         signal.setitimer(signal.ITIMER_PROF, LONGEST)  # ends the process, wherever it is
         try:
             with only_document_errors():
-                for _ in read(Path(NAMES[name]), data=data):
+                for _ in read(NAMES[name], data):
                     pass
         except RagembedError as error:
             if "its reader failed with" in str(error):

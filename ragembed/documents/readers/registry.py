@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from ragembed import extras
@@ -14,7 +14,6 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, MemberReader, Parse, RawFile, Reader, ReadOptions
 from ragembed.errors import DocumentError
-from ragembed.files import open_regular
 
 
 def _in(module: str, function: str = "parse") -> Parse:
@@ -177,43 +176,25 @@ def location_of(
     return ", ".join(filter(None, (path, sheet, places)))
 
 
-def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
-    """Return the reader for ``path`` by its name, else that of plain text if ``data`` or the file is text, or None."""
-    known = named_reader(path.name)
-    if known is not None:
-        return known
-    try:
-        head = _head(path) if data is None else data[:HEAD_BYTES]
-    except OSError:
-        return None
-    return None if is_binary(head) else PLAIN
+def reader_for(name: str, data: bytes) -> Reader | None:
+    """Return the reader for a file by its name, else that of plain text if its content is text, or None."""
+    return named_reader(name) or (None if is_binary(data[:HEAD_BYTES]) else PLAIN)
 
 
-def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
+def read(name: str, data: bytes, options: ReadOptions = DEFAULT_OPTIONS) -> Iterator[ParsedDocument]:
     """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     Raises :class:`DocumentError`, :class:`ConfigError` for an unknown column, and :class:`MissingExtraError`.
     """
-    if data is None:
-        try:
-            with open_regular(path) as file:
-                data = file.read()
-        except OSError as error:
-            raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
-    yield from MemberReader(_parse, options).documents(_parse(RawFile(path.name, data, options)))
+    yield from MemberReader(_parse, options).documents(_parse(RawFile(name, data, options)))
 
 
 def _parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Yield the documents and members of a file."""
-    reader = reader_for(Path(file.name), file.data)
-    if reader is None:
-        raise DocumentError(unread_reason(Path(file.name).name))
+    name = PurePosixPath(file.name).name
+    if (reader := reader_for(name, file.data)) is None:
+        raise DocumentError(unread_reason(name))
     return reader.parse(file)
-
-
-def _head(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read(HEAD_BYTES)
 
 
 _OFFICE = "convert it, for example with 'soffice --headless --convert-to {} FILE'"
