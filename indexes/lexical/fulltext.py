@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, Phrase, of_language, tokenizer
+from ragembed.indexes.lexical.analyzer import Analyzer, Phrase, tokenizer
 from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.types import Keys
 from ragembed.types import Bools, Doubles, Floats
@@ -50,15 +50,13 @@ CREATE VIEW instances AS SELECT ifnull(term, '') AS term, doc, offset FROM vocab
 
 
 @lru_cache(_EXPRESSIONS_KEPT)
-def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
+def match_expression(query: str, terms: Analyzer) -> str | None:
     """Convert a query to an FTS5 expression that matches any of its words, or return None if it has no word.
 
     Stop words count only if the query has no other words. Text in double quotes matches as a phrase. Words joined by
     punctuation, such as ``faiss.IndexFlat``, and text in scripts without spaces match as a phrase and in parts. A text
-    with the whole phrase therefore scores higher. ``terms`` is the analyzer of the store's language, by default
-    English.
+    with the whole phrase therefore scores higher. ``terms`` is the analyzer of the store's language.
     """
-    terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
     quoted = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if any(map(str.isalnum, phrase))]
     pieces = _QUOTED.sub(" ", query).replace('"', " ").split()

@@ -166,12 +166,10 @@ class Snapshot:
     replaces the settings of the stores.
     """
 
-    def __init__(
-        self, stores: Sequence[StoreView], states: SearchStates | None = None, chosen_fusion: Fusion | None = None
-    ) -> None:
+    def __init__(self, stores: Sequence[StoreView], states: SearchStates, chosen_fusion: Fusion | None) -> None:
         self.stores = stores
         self._connections = [store.connection for store in stores]
-        self._states: SearchStates = {} if states is None else states
+        self._states = states
         self._chosen_fusion = chosen_fusion
         names = tuple(store.name for store in stores)
         self._only = stores[0] if len(stores) == 1 else None

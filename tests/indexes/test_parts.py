@@ -8,6 +8,7 @@ import pytest
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes.indexing.scan import Spool, spool_line
+from ragembed.indexes.lexical.analyzer import ENGLISH, of_language
 from ragembed.indexes.lexical.fulltext import match_expression
 from ragembed.indexes.search.fusion import METHODS, Fusion
 from ragembed.indexes.storage.layout import NamesInStore, choose_store, file_path, is_below, source_path
@@ -72,7 +73,7 @@ def test_is_below(source, root, below):
     ],
 )
 def test_match_expression(query, expression):
-    assert match_expression(query) == expression
+    assert match_expression(query, of_language(ENGLISH)) == expression
 
 
 def test_fusion_by_hand():
