@@ -274,7 +274,7 @@ def _of_store(
     with Collection.open(path.paths) if isinstance(path, NamedStores) else Store.open(path) as store:
         judgements = in_store(store, judged.queries, judged.origin)
         rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
-    return _scored(rankings, judgements.relevance, measures)
+    return scored(rankings, judgements.relevance, measures)
 
 
 def _of_collection(
@@ -304,14 +304,13 @@ def _of_collection(
         searches = [search for i in members if (search := systems[i].search) is not None]
         embedder = None if config is None else Embedder(config)
         rankings = rank(collection, embedder, searches, depth or DEPTH, progress)
-        scored = (_scored(ranking, collection.relevance, measures) for ranking in rankings)
-        by_system.update(zip(members, scored, strict=True))
+        outcomes = (scored(ranking, collection.relevance, measures) for ranking in rankings)
+        by_system.update(zip(members, outcomes, strict=True))
     yield from (by_system[i] for i in range(len(systems)))
 
 
-def _scored(
-    rankings: Rankings, relevance: Mapping[str, Mapping[str, int]], measures: Mapping[str, Measure]
-) -> Measured:
+def scored(rankings: Rankings, relevance: Mapping[str, Mapping[str, int]], measures: Mapping[str, Measure]) -> Measured:
+    """Return the measures of rankings in per cent, with these rankings."""
     ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
     return replace(measured_rankings(ids, relevance, measures), rankings=rankings)
 

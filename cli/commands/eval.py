@@ -30,6 +30,7 @@ from ragembed.cli.evaluation import (
     read_with_documents,
     read_with_ids,
     results,
+    scored,
 )
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, shared, takes
 from ragembed.cli.output import shown_path
@@ -37,7 +38,7 @@ from ragembed.cli.project import choose_store, stores_in
 from ragembed.cli.requests import NamedConfig, embedder_configs
 from ragembed.config.fields import left_open, setting
 from ragembed.errors import ConfigError
-from ragembed.evaluation.retrieval import Measure, paired_bootstrap, parse_measures, score_rankings
+from ragembed.evaluation.retrieval import Measure, paired_bootstrap, parse_measures
 from ragembed.evaluation.runs import write_run
 from ragembed.evaluation.table import Result, aligned
 from ragembed.indexes import Store, apply_settings
@@ -272,8 +273,7 @@ def _fit_fusion(
         for alpha in alphas:
             search = SearchSettings("hybrid", replace(now, alpha=alpha))
             rankings = rank_in_store(store, judged.queries.queries, judgements, search, options.depth or DEPTH)
-            ids = {query: [document for document, _ in ranking] for query, ranking in rankings.items()}
-            rows.append(100.0 * score_rankings(ids, judgements.relevance, measures).values[measure])
+            rows.append(scored(rankings, judgements.relevance, {measure: measures[measure]}).by_query)
     values = np.array(rows)
     others = values.sum(axis=1, keepdims=True) - values
     left_out = values[others.argmax(axis=0), np.arange(values.shape[1])]
