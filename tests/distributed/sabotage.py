@@ -49,10 +49,10 @@ class DiesInFile:
 
         read = scan.read
 
-        def deadly(path, options, data):
-            if path.name == self._name:
+        def deadly(name, data, options):
+            if name == self._name:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return read(path, options, data)
+            return read(name, data, options)
 
         scan.read = deadly
         return self._worker()

@@ -50,10 +50,10 @@ def make_deadly(name):
 
     read = scan.read
 
-    def deadly(path, options, data):
-        if path.name == name:
+    def deadly(file, data, options):
+        if file == name:
             os.kill(os.getpid(), signal.SIGKILL)
-        return read(path, options, data)
+        return read(file, data, options)
 
     scan.read = deadly
 
