@@ -14,12 +14,16 @@ from ragembed import Embedder, EmbedderConfig
 from tests.core.model_families import FAMILIES, TEXTS, Family, make_model
 from tests.samples import mostly_slow
 
-pytest.importorskip("sentence_transformers")
-pytest.importorskip("peft")
-
 LEAST_COSINE = 0.99999
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "models.md"
 NAMES = [f"{family.name}, {family.like}" for family in FAMILIES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_its_packages() -> None:
+    """Import them only in the process that runs these tests: that takes seconds."""
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("peft")
 
 
 def filled(reference: Any, family: Family) -> str:
