@@ -86,8 +86,8 @@ def langchain():
 
 CASES = {  # name: action or function that returns it, most files, most functions
     "index": (lambda: index, 81, 626),
-    "query": (lambda: query, 65, 454),
-    "search": (search, 22, 115),
+    "query": (lambda: query, 65, 455),
+    "search": (search, 22, 116),
     "langchain": (langchain, 64, 343),
 }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ragembed.indexes.faiss_index.vectors import among, inner_products, places_i
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Selected, Snapshot
-from ragembed.indexes.types import Keys
+from ragembed.indexes.types import Hit, Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
 from ragembed.types import Bools, Doubles, Floats
@@ -33,6 +34,8 @@ ESTIMATED_SPREAD = 0.75
 With it, neither the chunks with a vector nor those without one have an advantage: if half of the chunks have one, they
 are 49 to 56 % of the first ten results on five collections of abstracts, code and documentation, and nDCG is highest.
 """
+_FIRST_HITS, _OF_ONE_DOCUMENT = 10, 3
+"""Number of first hits, and how many of one document are not moved to their end."""
 _LEAST_PEERS = 10
 """Number of lexical matches with a vector that are enough to estimate the cosines of those without one."""
 
@@ -269,3 +272,23 @@ def fused(
             dense = with_expected(dense, matches, keys)
         candidates.append(Candidates.fused(vector, moved_to, keys, dense, matches.of_chunks(keys), fusion))
     return candidates
+
+
+def spread_documents(hits: Iterator[Hit]) -> Iterator[Hit]:
+    """Yield hits in their order, but of the first ten, those after the third of their document last.
+
+    So one long document does not take all of the first results. A row of a table or a mail of a mailbox is a document.
+    The score of a hit that comes later is at most that of the hit before.
+    """
+    documents: list[tuple[object, ...]] = []
+    later, lowest = [], np.inf
+    for hit in islice(hits, _FIRST_HITS):
+        document = hit.store, hit.source, hit.chunk.title, hit.chunk.metadata
+        if hit.source is not None and documents.count(document) >= _OF_ONE_DOCUMENT:
+            later.append(hit)
+        else:
+            lowest = hit.score
+            yield hit
+        documents.append(document)
+    yield from (replace(hit, score=min(hit.score, lowest)) for hit in later)
+    yield from hits

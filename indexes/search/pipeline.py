@@ -30,6 +30,7 @@ from ragembed.indexes.search.hybrid import (
     LexicalMatches,
     fused,
     nearest_chunks,
+    spread_documents,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, add_note, matched_share, note_unknown
@@ -233,7 +234,7 @@ class Search:
             fusions = [self.fusion.for_unread(snapshot.unread_share(queries[i])) for i in words]
             pools = score_candidates(snapshot, units[list(words)], list(words.values()), self.selection, fusions)
             for (i, matches), pool in zip(words.items(), pools, strict=True):
-                hits[i] = self._hits(pool, queries[i], expressions[i], units[i], matches)
+                hits[i] = spread_documents(self._hits(pool, queries[i], expressions[i], units[i], matches))
         return [hits[i] for i in range(len(queries))]
 
     def _lexical_tiers(self, expression: str | None) -> Iterator[_Tier]:

@@ -129,7 +129,7 @@ _LEAST_READ = 30
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """Steps between the scores of a search and its results. By default, results are ordered by score only.
+    """Steps between the scores of a search and its results. By default, there are none.
 
     Parameters
     ----------

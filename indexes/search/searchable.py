@@ -147,7 +147,7 @@ class Searchable(ABC):
         fusion : ragembed.Fusion, optional
             How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
         ranking : ragembed.RankingOptions, optional
-            Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+            Further steps after scoring, such as folding near-duplicates or reranking.
         min_relevance : float, optional
             Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
             Hits whose relevance is unknown, as in stores of less than 20 chunks, are not left out.
@@ -261,7 +261,7 @@ class Searchable(ABC):
         mode, where, fusion : optional
             As in :meth:`search`.
         ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`. None folds near-duplicates and ranks by score.
+            As in :meth:`search`. None folds near-duplicates.
         format : {"text", "markdown", "json", "xml"}, default "text"
             Format of the output. The budget counts its delimiters too.
         tokenizer : str, pathlib.Path or callable, optional

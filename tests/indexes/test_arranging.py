@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, RankingOptions, Store
+from ragembed.indexes.search.hybrid import spread_documents
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.ranking import CandidateStream, rank
 from ragembed.indexes.types import Hit
@@ -92,6 +93,19 @@ def test_per_file_uses_the_source_in_the_metadata():
         hit("e"),
     ]
     assert ids(arrange(hits, 5, RankingOptions(per_file=1))) == ["a", "c", "d", "e"]
+
+
+def test_one_document_does_not_take_all_of_the_first_results():
+    sources = ["long.md"] * 5 + ["a.md"] + ["long.md"] * 2 + ["b.md", "long.md"] + ["c.md", "long.md"]
+    hits = [Hit(str(i), Chunk("text"), name, 1.0 - i / 100) for i, name in enumerate(sources)]
+    found = list(spread_documents(iter(hits)))
+    assert ids(found) == ["0", "1", "2", "5", "8", "3", "4", "6", "7", "9", "10", "11"]
+    assert [each.score for each in found[:4]] == [1.0, 0.99, 0.98, 0.95]
+    assert [each.score for each in found[4:]] == [0.92] * 5 + [0.91, 0.90, 0.89]
+    rows = [Hit(str(i), Chunk("text", metadata={"row": i}), "table.csv", -i) for i in range(8)]
+    texts = [Hit(str(i), Chunk("text"), None, -i) for i in range(8)]
+    assert list(spread_documents(iter(rows))) == rows
+    assert list(spread_documents(iter(texts))) == texts
 
 
 def test_reranker_orders_the_best_candidates():
