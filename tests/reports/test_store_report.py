@@ -21,6 +21,7 @@ from ragembed.reports.page import _BEGINNING
 from ragembed.reports.store_report import page_of, report
 from tests.browser import running_browser
 from tests.reports.conftest import TOPICS
+from tests.samples import mostly_slow
 
 SHOTS = os.environ.get("RAGEMBED_SCREENSHOTS")
 """A folder for pictures of the page, for people to look at."""
@@ -342,8 +343,9 @@ def test_hostile_texts_are_inert(tab):
     assert page.evaluate("window.hacked") is None
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")])
-def test_the_report_is_accessible_at_every_width(tab, width, scheme):
+@pytest.mark.parametrize("size", mostly_slow([(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")], 1))
+def test_the_report_is_accessible_at_every_width(tab, size):
+    width, scheme = size
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.locator("#find").fill("lock")

@@ -24,6 +24,7 @@ from ragembed.serving import page as page_module
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_security import AllowedHosts
 from tests.browser import running_browser
+from tests.samples import mostly_slow
 from tests.serving.processes import ApiServer
 
 PORT = 8765
@@ -449,8 +450,9 @@ def test_hostile_documents_are_inert(tab):
     assert long.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")])
-def test_the_page_is_accessible_at_every_width(tab, width, scheme):
+@pytest.mark.parametrize("size", mostly_slow([(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")], 1))
+def test_the_page_is_accessible_at_every_width(tab, size):
+    width, scheme = size
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     viewport = {"width": width, "height": 800}
     for name, path in {"start": "/", "results": "/?q=lock", "problem": "/?q=lock&where=path+IS"}.items():
