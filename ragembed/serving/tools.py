@@ -173,7 +173,7 @@ def _get(served: ServedStore, store: Store, arguments: dict[str, Any]) -> tuple[
         passages, _position(arguments, store.generation), arguments["max_tokens"], structured=arguments["structured"]
     )
     structured: dict[str, Any] = {"results": page}
-    parts = groupby(page, lambda passage: (passage.get("member"), _sheet(passage)))
+    parts = groupby(page, lambda passage: (passage.get("member"), passage.get("sheet")))
     text = f"{NOTE}\n\n" + "".join(f"{_whole(list(part))}\n" for _, part in parts)
     if following is not None:
         structured["cursor"] = f"{following.result}.{following.character}.{store.generation}.{_digest(arguments)}"
@@ -375,6 +375,7 @@ def _position(arguments: Mapping[str, Any], generation: int) -> _Position:
 def _passage(record: Hit | ChunkRecord, state: FileState | None = None) -> dict[str, Any]:
     chunk = record.chunk
     member = member_of(record.source, chunk.metadata)
+    sheet = sheet_of(member or record.source, chunk.headings)
     hit = record if isinstance(record, Hit) else None
     headings = chunk.headings or ((chunk.title,) if chunk.title else ())
     return _without_missing(
@@ -383,6 +384,7 @@ def _passage(record: Hit | ChunkRecord, state: FileState | None = None) -> dict[
             "store": record.store,
             "path": None if record.source is None else one_line(record.source),
             "member": None if member is None else one_line(member),
+            "sheet": None if sheet is None else one_line(sheet)[:_LONGEST_HEADING],
             "start_line": chunk.start_line,
             "end_line": chunk.end_line,
             "page": chunk.page,
@@ -401,23 +403,19 @@ def _without_missing(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [])}
 
 
-def _sheet(passage: Mapping[str, Any]) -> str | None:
-    return sheet_of(passage.get("member") or passage.get("path"), passage.get("headings", []))
-
-
 def _heading(passage: Mapping[str, Any]) -> str:
     """Return the place of a passage with its relevance and headings; its id if no place names it."""
     path = passage.get("path", "no file")
     if "member" in passage:
         path = f"{path}: {passage['member']}"
     path = f"{passage['store']}: {path}" if "store" in passage else path
-    headings, sheet = passage.get("headings", []), _sheet(passage)
+    headings, sheet = passage.get("headings", []), passage.get("sheet")
     start, end, page, end_page = map(passage.get, ("start_line", "end_line", "page", "end_page"))
     place = location_of(path, start, end, page, end_page, sheet)
     about = [
         relevance_word(passage.get("relevance")),
         None if "start_line" in passage and "path" in passage else f"id {passage['id']}",
-        " > ".join(headings if sheet is None else headings[1:]),
+        " > ".join(headings[1:] if headings[:1] == [sheet] else headings),
         "changed since it was indexed" if "stale" in passage else None,
         "cut" if "truncated" in passage else None,
     ]

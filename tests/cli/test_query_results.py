@@ -69,6 +69,8 @@ def test_rows_of_a_workbook_name_their_sheet(indexed_with, cli):
     assert f"{place}\n```\nproduct: kettle\nshelf: 9\n```" in cli("context", "kettle").stdout
     tools = StoreTools(ServedStores({"docs": Path(".ragembed")}))
     text = tools.call("get", {"path": "docs/stock.xlsx"}).text
+    passages = tools.call("get", {"path": "docs/stock.xlsx", "structured": True}).structured["results"]
+    assert [passage["sheet"] for passage in passages] == ["A", "B"]
     assert text.index("docs/stock.xlsx, A, row 2\n```") < text.index(f"{place}\n```\nproduct: kettle\nshelf: 9\n```")
 
 
