@@ -21,6 +21,11 @@ SPLITS = ("train", "dev", "test")
 _PROBING = {"tr": "train", "va": "dev", "te": "test"}
 _TABLES = (("label", "text"), ("label", "sentence1", "sentence2"), ("score", "sentence1", "sentence2"))
 _SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+_SICK_FILE_HEADER = (
+    *("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "entailment_AB", "entailment_BA"),
+    *("sentence_A_original", "sentence_B_original", "sentence_A_dataset", "sentence_B_dataset", "SemEval_set"),
+)
+_SEMEVAL = {"TRAIN": "train", "TRIAL": "dev", "TEST": "test"}
 _MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
@@ -133,7 +138,7 @@ def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | Se
     missing = {
         name: [file for file in files if not (path / file).exists()]
         for name, (files, _) in FOLDERS.items()
-        if not (relatedness and name == "SICK-E")
+        if not (relatedness and name.startswith("SICK-E"))
     }
     # Years of STS have parts of the same name, so the collection is the one with the most files.
     name = max(missing, key=lambda each: len(FOLDERS[each][0]) - len(missing[each]))
@@ -143,7 +148,8 @@ def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | Se
         raise ConfigError(f"{path} has the files of no known collection: expected one of {known}")
     if missing[name]:
         raise ConfigError(f"{path} has no {missing[name][0]}: expected all files of {name}: {', '.join(files)}")
-    rows = (row._replace(split=split) for file, split in files.items() for row in read(path / file))
+    rows = (row._replace(split=split or row.split) for file, split in files.items() for row in read(path / file))
+    name = name.partition(",")[0]
     if name in _SCORED:
         return name, _scored(rows)
     found = _labelled(rows)
@@ -182,6 +188,16 @@ def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -
             )
         else:
             yield _Example(place, fields[label].strip(), fields[first], fields[first + 1])
+
+
+def _sick_file(path: Path, label: str) -> Iterator[_Example]:
+    """Yield the pairs of SICK in one file, whose last column names the split."""
+    for number, fields in table_rows(path, _SICK_FILE_HEADER):
+        place, row = f"{path}, line {number}", dict(zip(_SICK_FILE_HEADER, fields, strict=True))
+        split = _SEMEVAL.get(row["SemEval_set"])
+        if split is None:
+            raise ConfigError(f"{place}: SemEval_set is {row['SemEval_set']!r}: expected {', '.join(_SEMEVAL)}")
+        yield _Example(place, row[label], row["sentence_A"], row["sentence_B"], split)
 
 
 def _sst(path: Path) -> Iterator[_Example]:
@@ -275,6 +291,8 @@ FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Example]]]] 
     ),
     "SICK-E": (_SICK, partial(_columns, label=4, first=1, header=_SICK_HEADER)),
     "SICK-R": (_SICK, partial(_columns, label=3, first=1, header=_SICK_HEADER)),
+    "SICK-E, one file": ({"SICK.txt": ""}, partial(_sick_file, label="entailment_label")),
+    "SICK-R, one file": ({"SICK.txt": ""}, partial(_sick_file, label="relatedness_score")),
     "STS-B": (_splits("sts-train.csv", "sts-dev.csv", "sts-test.csv"), partial(_columns, label=4, first=5)),
     "STR": ({"sem_text_rel_ranked.csv": ""}, _str),
     **{year: ({f"{start}.input.{part}.txt": "" for part in parts}, _sts) for year, (start, *parts) in _YEARS.items()},

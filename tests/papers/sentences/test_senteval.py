@@ -28,6 +28,13 @@ from tests.papers.sentences.conftest import noisy, pairs
 THREE = ("train", "dev", "test")
 TWICE = ("train", "train", "dev", "dev", "test", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+ORIGINALS = "A_to_B\tB_to_A\tA dog ran\tA cat ran\tFLICKR\tFLICKR"
+SICK_FILE = (
+    "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tentailment_AB\tentailment_BA\t"
+    "sentence_A_original\tsentence_B_original\tsentence_A_dataset\tsentence_B_dataset\tSemEval_set\n"
+    f"1\tA dog runs\tA cat runs\tNEUTRAL\t3.5\t{ORIGINALS}\tTEST\n"
+    f"2\tA\tNot A\tCONTRADICTION\t1\t{ORIGINALS}\tTRAIN\n3\tB\tC\tENTAILMENT\t5\t{ORIGINALS}\tTRIAL\n"
+)
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 PARTS_OF_2016 = ("answer-answer", "headlines", "plagiarism", "postediting", "question-question")
 FILES = {
@@ -45,6 +52,7 @@ FILES = {
         f"SICK_{split}.txt": SICK + "1\tA dog runs\tA cat runs\t3.5\tNEUTRAL\n2\tA\tNot A\t1\tCONTRADICTION\n"
         for split in ("train", "trial", "test_annotated")
     },
+    "SICK-E, one file": {"SICK.txt": SICK_FILE},
     "STS-B": {
         f"sts-{split}.csv": 'main-news\tMSRpar\t2012\t1\t2.600\tOne "two\tThree\tsource\nm\ti\t2014\t2\t0\tFour\tFive\n'
         for split in THREE
@@ -117,6 +125,14 @@ def test_relatedness_of_sick(tmp_path):
     assert (task.name, task.documents) == ("SICK-R", ["A dog runs", "A", "A cat runs", "Not A"])
 
 
+@pytest.mark.parametrize(("relatedness", "labels"), [(False, "labels"), (True, "scores")])
+def test_sick_in_one_file(relatedness, labels, tmp_path):
+    name, found = read_examples(publish(tmp_path / "data", "SICK-E, one file"), relatedness)
+    expected = (3.5, 1.0, 5.0) if relatedness else ("NEUTRAL", "CONTRADICTION", "ENTAILMENT")
+    assert (name, getattr(found, labels)) == ("SICK-R" if relatedness else "SICK-E", expected)
+    assert found.splits == ("test", "train", "dev")
+
+
 PROBING = "tr\tPAST\tHe went .\nva\tPRES\tHe goes .\nte\tPAST\tShe went .\ntr\tPRES\tShe goes .\n"
 
 
@@ -166,6 +182,8 @@ def test_errors_of_tables_and_probing_files(content, message, tmp_path):
         ("TREC", "TREC_10.label", "DESC\n", "line 1: got 'DESC': expected COARSE:fine"),
         ("MRPC", "msr_paraphrase_test.txt", "1\t7\t8\tA\tB\n", "line 1: the header is"),
         ("SICK-E", "SICK_trial.txt", SICK + "1\tA\n", "line 2: 2 fields: expected at least 5"),
+        ("SICK-E, one file", "SICK.txt", SICK, "line 1"),
+        ("SICK-E, one file", "SICK.txt", SICK_FILE.replace("TRIAL", "DEV"), "line 4: SemEval_set is 'DEV'"),
         ("STS-B", "sts-dev.csv", "m\ti\t2014\t2\tx\tFour\tFive\n", "line 1: the score is 'x'"),
         (
             "STS-B",
