@@ -35,6 +35,7 @@ _HEADING, _FENCE = re.compile(r"\s*#{1,6} .*"), re.compile(r"\s*(?:```|~~~).*")
 """A heading, which results show anyway, and the first or last line of a block of code."""
 _LEADING = re.compile(r".*[:?：？]\s*")
 """A line that is about what follows, such as a question."""
+_SENTENCE_END = re.compile(r"[.!?]\s+|[。！？]\s*")
 _CODE = re.compile(r"(`+)[^`\n]+\1")
 """Inline code. A cut in it would make code of the text that follows."""
 
@@ -102,15 +103,14 @@ class QueryWords:
 
         start = max((at for at in range(len(filled)) if at <= len(filled) - most or begins(at)), key=value)
         stop = min(start + most, len(filled))
-        while stop - start > 1 and sum(len(lines[number]) for number in filled[start:stop]) > MAX_CHARACTERS:
-            if len(terms[filled[start]]) < len(terms[filled[stop - 1]]):
-                start += 1
-            elif not leads(stop - 2):
-                stop -= 1
-            elif stop - start > 2:
+        while sum(len(lines[number]) for number in filled[start:stop]) > MAX_CHARACTERS:
+            last = stop - 1 - leads(stop - 2)  # a line about what follows stays with it
+            if last <= start:
+                break
+            if len(terms[filled[start]]) < len(Terms().union(*(terms[number] for number in filled[last:stop]))):
                 start += 1
             else:
-                break
+                stop = last
         window = filled[start:stop]
         block = "\n".join(lines[window[0] : window[-1] + 1]).strip("\n")
         best = max(window, key=lambda number: (len(terms[number]), -number))
@@ -143,13 +143,21 @@ class QueryWords:
         return self._terms.get(word, Terms()) & self._wanted
 
     def _cut(self, line: str) -> str:
-        places = [start for start, _ in self.places(line)]
+        """Return the part of a long line with most different words of the query; a sentence is its best start."""
         window = MAX_CHARACTERS
-        best = max([0, *places], key=lambda at: (sum(at <= place < at + window for place in places), -at))
-        start = max(best - window // 8, 0)
+        found = [(start, terms) for start, _, word in self._words_of(line) if (terms := self._query_terms_of(word))]
+        sentences = {0, *(match.end() for match in _SENTENCE_END.finditer(line))}
+        places = [start for start, _ in found]
+        before = {max(place - window // 8, 0): place for place in places}
+        words = {start and (line.find(" ", start, place) + 1 or start) for start, place in before.items()}
+
+        def value(start: int) -> tuple[int, bool, int]:
+            terms = Terms().union(*(terms for place, terms in found if start <= place < start + window))
+            return len(terms), start in sentences, -start
+
+        start = max(sentences | words, key=value)
+        best = next((place for place in places if place >= start), start)
         end = min(start + window, len(line))
-        if start > 0:
-            start = line.find(" ", start, best) + 1 or start
         code = [match.span() for match in _CODE.finditer(line)]
         for opening, closing in code:
             if opening < start < closing and (closing <= best or best < opening + window // 2):

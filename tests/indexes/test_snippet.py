@@ -89,6 +89,17 @@ def test_long_line_is_cut_around_query_words():
     assert cut in line
 
 
+def test_a_long_line_is_cut_where_most_different_words_are():
+    repeated, answer = "A needle is a needle. " * 20, "The needle of a pine is thin. "
+    line = repeated + answer + repeated
+    assert answer in snippet(line, "thin needle of a pine")
+
+
+def test_the_line_that_answers_stays_when_the_last_lines_go():
+    text = f"The zebra has a wing, {'so it is said, ' * 18}\n\nThe zebra:\n\nx = 10\ny = 4"
+    assert snippet(text, "zebra wing").startswith("The zebra has a wing,")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "shown"),
     [
