@@ -140,8 +140,7 @@ def load_embedder(
     one, or if it is a folder, a file or a server that the user has not named before.
     """
     folder = store / EMBEDDERS / str(record["fingerprint"])
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
+    _require_present(folder)
     if record["kind"] == "ragembed" and not {embedder_files.CONFIG, embedder_files.STATE} <= record["files"].keys():
         raise StoreDamagedError(
             f"the store's database names the files {', '.join(record['files'])} of the embedder: expected "
@@ -150,10 +149,21 @@ def load_embedder(
     for name, expected in record["files"].items():
         require_committed(folder / name, expected, store)
     moved = _moved_model(store, record)
-    if source is None:
-        about, _ = embedder_files.read(folder)
-        _require_confirmed(store, moved or str(about["config"].get("model")))
-    return Embedder.load(folder, device=device, model=moved, source=source)
+    try:
+        if source is None:
+            about, _ = embedder_files.read(folder)
+            _require_confirmed(store, moved or str(about["config"].get("model")))
+        return Embedder.load(folder, device=device, model=moved, source=source)
+    except ModelError:
+        _require_present(folder, *record["files"])  # a writer may have removed them after they were compared
+        raise
+
+
+def _require_present(folder: Path, *names: str) -> None:
+    """Raise :class:`FileNotFoundError` unless the folder has files of these names."""
+    for path in (folder, *(folder / name for name in names)):
+        if not path.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:

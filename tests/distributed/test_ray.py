@@ -8,13 +8,17 @@ from ragembed.distributed.ray_workers import RayWorkers, connected
 from ragembed.errors import ConfigError, MissingExtraError
 from tests.distributed.documents import contents
 
+needs_ray_to_start = pytest.mark.slow
 
+
+@needs_ray_to_start
 def test_ray_makes_the_same_stores_as_one_process(on_a_cluster, documents):
     assert on_a_cluster["written"]["skipped"] == {}
     assert on_a_cluster["written"]["tasks"] == {"read": 3, "write": 3, "finish": 3}
     assert contents(documents / "ray") == contents(documents / "alone")
 
 
+@needs_ray_to_start
 def test_unreachable_address_is_an_error(on_a_cluster):
     kind, message = on_a_cluster["nobody_there"]
     assert kind == "WorkerLostError"
@@ -22,6 +26,7 @@ def test_unreachable_address_is_an_error(on_a_cluster):
     assert "ray start --head" in message
 
 
+@needs_ray_to_start
 def test_ray_prints_nothing(on_a_cluster):
     """Indexing adds nothing to the output of the cluster, which the test itself starts."""
     lines = on_a_cluster["stderr"].splitlines()

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ragembed import Embedder
+from ragembed import Embedder, embedder_files
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Fusion, Store, apply_settings
@@ -123,3 +123,19 @@ def test_damaged_fusion_raises_and_verify_reports_it(encoded):
     with Store.open(encoded) as opened, pytest.raises(StoreDamagedError, match="fusion"):
         opened.search("word")
     assert any("fusion" in problem.message for problem in verify_store(encoded).problems)
+
+
+def test_a_search_whose_embedder_is_removed_before_it_is_read_takes_the_new_one(encoded, tiny_config, monkeypatch):
+    read, calls = embedder_files.read, []
+
+    def late(folder):
+        calls.append(folder)
+        if len(calls) == 1:  # the writer removes the folder that this search has looked at
+            apply_settings(encoded, tiny_config.replace(postprocess=("normalize",)), Fusion())
+        return read(folder)
+
+    with Store.open(encoded) as store:
+        monkeypatch.setattr(embedder_files, "read", late)
+        hits = store.search("the writer of a store", 5, "dense")
+    assert not calls[0].exists()
+    assert [(hit.id, hit.score) for hit in hits] == state(encoded)[2]
