@@ -27,6 +27,7 @@ _WAITING, _CHECKS = "GOMP_SPINCOUNT", "10000"
 _MEGABYTE = 1 << 20
 _ROOM: Mapping[str, tuple[int, int]] = {
     "NumPy": (128, 48),
+    "OpenBLAS": (64, 64),  # when threads make their first products
     "FAISS": (256, 128),
     "OpenVINO": (512, 64),
     "PyTorch": (768, 128),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
-from ragembed.resources import ONE_BLAS_THREAD, processors
+from ragembed.resources import ONE_BLAS_THREAD, processors, require_room
 from ragembed.types import Floats
 
 _PART_TOKENS = 256  # independent of the number of threads, so that results are too
@@ -35,6 +35,7 @@ class NumpyBert:
 
     def __init__(self, folder: Path) -> None:
         self._tensors = BertTensors(folder)
+        require_room("OpenBLAS")
         self._shape = self._tensors.shape
         self._used_before = False
         self._kept: dict[str, Floats] = {}

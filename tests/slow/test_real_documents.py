@@ -37,7 +37,7 @@ def own_source(tmp_path_factory):
         ("terminal hyperlink to a file", "cli/output.py"),
         ("temporary file of chunks between two passes of indexing", "indexes/indexing/scan.py"),
         ("which words of the query are highlighted", "indexes/search/snippet.py"),
-        ("post-processors fitted separately for queries, on pseudo-queries", "docs/explanation/how-fitting-works.md"),
+        ("post-processors fitted separately for queries, on pseudo-queries", "docs/reference/post-processors.md"),
     ],
 )
 def test_queries_about_the_projects_own_source(own_source, question, place):
