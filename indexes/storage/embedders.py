@@ -140,7 +140,8 @@ def load_embedder(
     one, or if it is a folder, a file or a server that the user has not named before.
     """
     folder = store / EMBEDDERS / str(record["fingerprint"])
-    _require_present(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     if record["kind"] == "ragembed" and not {embedder_files.CONFIG, embedder_files.STATE} <= record["files"].keys():
         raise StoreDamagedError(
             f"the store's database names the files {', '.join(record['files'])} of the embedder: expected "
@@ -155,15 +156,9 @@ def load_embedder(
             _require_confirmed(store, moved or str(about["config"].get("model")))
         return Embedder.load(folder, device=device, model=moved, source=source)
     except ModelError:
-        _require_present(folder, *record["files"])  # a writer may have removed them after they were compared
+        for name in record["files"]:  # a writer may have removed them after they were compared
+            (folder / name).stat()
         raise
-
-
-def _require_present(folder: Path, *names: str) -> None:
-    """Raise :class:`FileNotFoundError` unless the folder has files of these names."""
-    for path in (folder, *(folder / name for name in names)):
-        if not path.exists():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
