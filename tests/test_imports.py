@@ -82,6 +82,16 @@ def test_a_query_needs_no_framework(store):
     assert modules.isdisjoint(HEAVY)
 
 
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_a_first_index_on_the_processor_needs_no_pytorch(tmp_path, tiny_model, device):
+    version = pytest.importorskip("torch").version
+    if device == "auto" and (version.cuda or version.hip):
+        pytest.skip("this PyTorch can use GPUs")
+    (tmp_path / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
+    run = command("index", tmp_path, "--store", tmp_path / "store", "--model", tiny_model, "--device", device, "-q")
+    assert loaded(run).isdisjoint({*HEAVY} - {"openvino"})
+
+
 @pytest.mark.parametrize("preset", ["minilm", pytest.param("bert+avg", marks=pytest.mark.slow)])
 def test_a_run_after_an_edit_needs_no_framework(tmp_path, tiny_model, preset):
     store = make_store(tmp_path, "--preset", preset, "--model", tiny_model)

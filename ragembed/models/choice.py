@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
+import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
@@ -62,13 +65,26 @@ def find_devices(requested: str | None) -> tuple[str, ...]:
     Raises like :func:`ragembed.models.torch_devices.find_devices`, and :class:`ragembed.errors.MissingExtraError` if a
     device other than the CPU is requested without PyTorch.
     """
-    if is_installed("torch"):
+    any_cpu = requested in (None, "auto", "cpu")
+    if is_installed("torch") and not (any_cpu and _is_built_for_cpus()):
         from ragembed.models import torch_devices
 
         return torch_devices.find_devices(requested)
-    if requested not in (None, "auto", "cpu"):
+    if not any_cpu:
         raise missing("torch", f"the device {requested!r}")
     return ("cpu",)
+
+
+@cache
+def _is_built_for_cpus() -> bool:
+    """Return whether PyTorch can use no GPU; to read that takes no import, which takes more than a second."""
+    spec = importlib.util.find_spec("torch")
+    if "torch" in sys.modules or spec is None or spec.origin is None:
+        return False
+    with suppress(OSError):
+        built = Path(spec.origin).with_name("version.py").read_text("utf-8")
+        return len(re.findall(r"^(?:cuda|hip)\b.*= None$", built, re.MULTILINE)) == len(("cuda", "hip"))
+    return False
 
 
 def fast_dtype(devices: Sequence[str]) -> str:
