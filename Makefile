@@ -15,8 +15,9 @@ IN_MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'NR == 2 {print
 PYTEST := $(IN_MEMORY) $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept, also where the environment says otherwise: to compile the tests takes each process seconds.
 export PYTHONDONTWRITEBYTECODE :=
-# Python compiles the modules that are used; pip would compile all of them.
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# Python compiles the modules that are used; pip would compile all of them. The warning that is left out concerns packages
+# whose folder has another name than theirs.
+PIP_INSTALL := env PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: quickstart test test-slow test-lowest fuzz check lint types unit docs pictures hashes release format clean
 

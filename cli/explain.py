@@ -236,6 +236,10 @@ def explain_absence(
     say(f"{shown}: {place}{inside} ({absence.mode}; {counted(absence.chunks, 'chunk')})")
     for standing in absence.ranks:
         say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
+    if absence.note is not None:
+        say(f"note: {absence.note}", err=True)
+    if not absence.results:
+        return  # all results are from the file
     phrases = [phrase for phrase in absence.phrases if phrase.results - phrase.here >= LEAST]
     words = [word for word in absence.words if word.results - word.here >= LEAST and is_word(word.word)]
     others = f"the {counted(absence.results, 'result')} from other files"
@@ -255,8 +259,6 @@ def explain_absence(
         )
     for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
-    if absence.note is not None:
-        say(f"note: {absence.note}", err=True)
 
 
 def _rank_line(standing: FileRank, count: int) -> str:

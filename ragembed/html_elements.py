@@ -9,6 +9,9 @@ from ragembed.printable import printable
 
 Child = Element | str | None
 
+OWN_PAGE = b"<!doctype html>\n<!-- made by ragembed -->\n"
+"""The first bytes of each page that ragembed writes to a file: it overwrites no other, and indexes none of them."""
+
 
 def element(tag: str, *children: Child, **attributes: str | bool | None) -> Element:
     """Return an element. Attributes that are None or False are left out; ``class_`` stands for ``class``."""

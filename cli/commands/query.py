@@ -32,7 +32,7 @@ from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import relevance_word
 from ragembed.indexes.search.snapshot import FileState
-from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
+from ragembed.indexes.search.snippet import QueryWords, cuts, hit_json, place_json
 from ragembed.printable import counted, printable, printable_line
 from ragembed.reranking import ModelReranker
 
@@ -235,6 +235,7 @@ def _print_hit(
         if result["path"] is not None:
             place = link(place, result["path"])
         above = above and click.style(above, fg="cyan")
+    body = body.join(cuts(result["text"], result["snippet"]))
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
     word = relevance_word(result["relevance"])
     score += "" if word is None else f", {word} match"

@@ -36,6 +36,8 @@ _HEADING, _FENCE = re.compile(r"\s*#{1,6} .*"), re.compile(r"\s*(?:```|~~~).*")
 _LEADING = re.compile(r".*[:?：？]\s*")
 """A line that is about what follows, such as a question."""
 _SENTENCE_END = re.compile(r"[.!?]\s+|[。！？]\s*")
+_LABEL = re.compile(r"\w[^\n]{0,60}\w")
+"""A line that is a heading without marks, if it stands alone."""
 _CODE = re.compile(r"(`+)[^`\n]+\1")
 """Inline code. A cut in it would make code of the text that follows."""
 
@@ -74,14 +76,15 @@ class QueryWords:
 
         Headings and lines without words are not counted, and not returned at the ends; nor are fields before the text.
         ``headings`` are those of the text, also the ones without marks. A row of a table gives ``MAX_LINES_OF_ROW``.
-        Words in the addresses of links are not counted. Words of headings count less, and so do those of lines that are
-        only links, and of a last line that is about what follows. Of equally good lines, the first that begin with a
-        word of the query are returned. Lines longer than ``MAX_CHARACTERS`` are cut at word boundaries around the words
-        of the query. The number of the best line, from 0, is returned too.
+        Words in the addresses of links are not counted. Words of headings count less, wherever they are, and so do
+        those of lines that are only links, and of a last line that is about what follows. Of equally good lines, the
+        first that begin with a word of the query are returned. Lines longer than ``MAX_CHARACTERS`` are cut at word
+        boundaries around the words of the query. The number of the best line, from 0, is returned too.
         """
         lines = text.split("\n")
         fields = 0 if (match := _FIELDS.match(text)) is None else match[0].count("\n")
         said, terms = self._terms_of_lines(text, lines, fields)
+        shown = Terms().union(*(self._query_terms_of(word) for line in headings if line for _, _, word in _words(line)))
         most = MAX_LINES_OF_ROW if _ROW.fullmatch(text) else MAX_LINES
         filled = [
             number
@@ -89,17 +92,21 @@ class QueryWords:
             if number >= fields and line.strip() not in headings and _says(line, lines[number + 1 : number + 2])
         ] or list(range(len(lines)))
 
-        def leads(at: int) -> bool:
-            return at + 1 < len(filled) and _LEADING.fullmatch(lines[filled[at]]) is not None
-
         def begins(at: int) -> bool:
             return at == 0 or filled[at - 1] < filled[at] - 1
+
+        def leads(at: int) -> bool:
+            if not 0 <= at < len(filled) - 1:
+                return False
+            line, is_alone = lines[filled[at]], begins(at) and begins(at + 1)
+            return bool(_LEADING.fullmatch(line) or (is_alone and _LABEL.fullmatch(line)))
 
         def value(start: int) -> tuple[int, bool, int]:
             window = filled[start : start + most]
             telling = window[:-1] if leads(start + len(window) - 1) else window
-            seen = len(Terms().union(*(said[number] for number in telling)))
-            return 2 * seen + len(Terms().union(*(terms[number] for number in window))), bool(terms[window[0]]), -start
+            of_lines = Terms().union(*(terms[number] for number in window))
+            seen = Terms().union(*(said[number] for number in telling))
+            return len(seen) + len(seen - shown) + len(of_lines), bool(terms[window[0]]), -start
 
         start = max((at for at in range(len(filled)) if at <= len(filled) - most or begins(at)), key=value)
         stop = min(start + most, len(filled))
@@ -111,6 +118,8 @@ class QueryWords:
                 start += 1
             else:
                 stop = last
+        while stop - start > 1 and leads(stop - 1) and not terms[filled[stop - 1]]:
+            stop -= 1
         window = filled[start:stop]
         block = "\n".join(lines[window[0] : window[-1] + 1]).strip("\n")
         best = max(window, key=lambda number: (len(terms[number]), -number))
@@ -168,6 +177,13 @@ class QueryWords:
         least = max([start + window // 2, *(place for place in places if place < end)])
         end = next((opening for opening, closing in code if least < opening < end < closing), end)
         return line[start:end].strip()
+
+
+def cuts(text: str, snippet: str) -> tuple[str, str]:
+    """Return what people see before and after a snippet of ``text``: an ellipsis where it is cut within a line."""
+    start = text.find(snippet)
+    before, after = text[:start].rpartition("\n")[2], text[start + len(snippet) :].partition("\n")[0]
+    return "… " if before.strip() else "", " …" if after.strip() else ""
 
 
 def _says(line: str, later: Sequence[str]) -> bool:

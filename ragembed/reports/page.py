@@ -20,11 +20,8 @@ from xml.etree.ElementTree import Element
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import filled_lines, json_object
 from ragembed.files import NotRegularFileError, open_regular, replace_file
-from ragembed.html_elements import Child, as_html, element, table
+from ragembed.html_elements import OWN_PAGE, Child, as_html, element, table
 from ragembed.printable import printable
-
-_BEGINNING = b"<!doctype html>\n<!-- made by ragembed -->\n"
-"""The first bytes of each file, by which ragembed knows its own."""
 
 _STATIC = files("ragembed.reports").joinpath("static")
 
@@ -37,7 +34,7 @@ def check_output(file: Path) -> None:
         raise ConfigError(f"no folder at {file.parent}: create it first, or write the page to another folder")
     try:
         with open_regular(file) as stream:
-            is_own = stream.read(len(_BEGINNING)) == _BEGINNING
+            is_own = stream.read(len(OWN_PAGE)) == OWN_PAGE
     except FileNotFoundError:
         if not os.access(file.parent, os.W_OK):
             raise ConfigError(f"the folder {file.parent} is not writable: write the page to another folder") from None
@@ -80,7 +77,7 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
         None if data is None else element("script", inert, type="application/json", id="map-data"),
         None if script is None else element("script", script),
     )
-    return _BEGINNING + as_html(element("html", head, body, lang="en")) + b"\n"
+    return OWN_PAGE + as_html(element("html", head, body, lang="en")) + b"\n"
 
 
 def _distinguish(sections: Sequence[Element]) -> None:

@@ -39,6 +39,7 @@ from ragembed.serving.tool_schemas import EVERY, MOST_COMPARED
 
 _FACETS = "folder,type,date,metadata"
 _FACET_TITLES = {"folder": "Folder", "type": "Type", "date": "Month", "tags": "Tag", "tag": "Tag"}
+_UNIQUE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:|.{41}")
 _STEP, _MOST_RESULTS = 10, 100
 _LONGEST_TEXT = 8_000
 """Number of characters of a chunk that are shown. Only a text without spaces is longer."""
@@ -80,12 +81,16 @@ class _PageState:
 
     @classmethod
     def of(cls, parameters: QueryParams, stores: Sequence[str]) -> _PageState:
-        """Return the state that an address holds. Unknown stores, modes and numbers become the default."""
+        """Return the state that an address holds. Unknown stores, modes and numbers become the default.
+
+        A first search is that of all stores, as those of the examples are.
+        """
         texts = {name: parameters.get(name, "").strip() for name in ("q", "where", "id", "like", "file")}
         store, part, mode, k = (parameters.get(name, "") for name in ("store", "part", "mode", "k"))
+        choices = _choices(stores)
         number = int(k) if k.isascii() and k.isdigit() and len(k) < 4 else _STEP
         return cls(
-            store=store if store in _choices(stores) else stores[0],
+            store=store if store in choices else choices[0 if any(texts.values()) else -1],
             part=part if part in stores and store not in stores else "",
             mode=mode if mode in MODES else MODES[0],
             filters=tuple(dict.fromkeys(condition for condition in parameters.getlist("f") if condition.strip())),
@@ -320,14 +325,27 @@ class _SearchPage:
         self, view: _PageState, facets: Mapping[str, Sequence[Mapping[str, Any]]], results: int
     ) -> Iterator[Element]:
         """Yield the chosen filters, and the values of each property that divides the results."""
+        titles = {name: _FACET_TITLES.get(name, name.replace("_", " ").capitalize()) for name in facets}
+        chosen_values = {
+            value["where"]: f"{titles[name]}: {_shown(value['value'])}"
+            for name, values in facets.items()
+            for value in values
+        }
         for condition in view.filters:
             others = tuple(other for other in view.filters if other != condition)
             without = self._link(replace(view, filters=others, id=""), "Remove", aria_label=f"Remove {condition}")
-            yield _e("p", _e("code", condition), " ", without, class_="filter")
+            named = chosen_values.get(condition)
+            yield _e(
+                "p",
+                _e("span", named, title=condition) if named else _e("code", condition),
+                " ",
+                without,
+                class_="filter",
+            )
         lists = []
         for name, values in facets.items():
             open_values = [value for value in values if value["where"] not in view.filters]
-            if len(open_values) < 2 or (name not in _FACET_TITLES and all(value["count"] < 2 for value in open_values)):
+            if len(open_values) < 2 or (name not in _FACET_TITLES and not _is_choice(open_values)):
                 continue
             common = _common_folder([str(value["value"]) for value in open_values]) if name == "folder" else ""
             rows = []
@@ -337,8 +355,7 @@ class _SearchPage:
                 link = self._link(chosen, shown.removeprefix(common) or "(here)", title=shown)
                 rows.append(_e("li", link, _e("span", str(value["count"]), class_="note")))
             more = _e("details", _e("summary", f"{len(rows) - _VALUES} more"), _e("ul", *rows[_VALUES:]))
-            title = _FACET_TITLES.get(name, name.replace("_", " ").capitalize())
-            lists.append(_e("div", _e("h2", title), _e("ul", *rows[:_VALUES]), more if rows[_VALUES:] else None))
+            lists.append(_e("div", _e("h2", titles[name]), _e("ul", *rows[:_VALUES]), more if rows[_VALUES:] else None))
         if lists and results:
             yield _e("input", type="checkbox", id="unfold", class_="unseen", aria_label="Show filters")
             yield _e("label", "Filters", for_="unfold")
@@ -444,10 +461,15 @@ def _text(chunk: Mapping[str, Any], **attributes: str) -> Element:
 
 
 def _title_of(record: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
-    """Return the title of a passage, which is its heading or the name of its file, and the headings above it."""
-    headings = record["headings"] or ([record["title"]] if record["title"] else [])
+    """Return the title of a passage and the headings above it.
+
+    The title is its heading below the one above, because many are called "Description", or the name of its file.
+    """
+    headings = [heading.replace("`", "") for heading in record["headings"]]
+    if record["title"] and record["title"] not in headings:
+        headings.insert(0, record["title"])
     if headings:
-        return headings[-1], headings[:-1]
+        return " › ".join(headings[-2:]), headings[:-2]
     return (record.get("member") or record["path"] or record["id"]).rstrip("/").rpartition("/")[2], ()
 
 
@@ -530,6 +552,13 @@ def _place(record: Mapping[str, Any]) -> str:
     path = f"{record['store']}: {path}" if record.get("store") else path
     path = f"{path}: {record['member']}" if record.get("member") else path
     return location_of(path, record["start_line"], record["end_line"], record["page"], None, record.get("sheet"))
+
+
+def _is_choice(values: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether values of a property recur, and are neither moments nor sentences."""
+    return any(value["count"] > 1 for value in values) and not any(
+        _UNIQUE.match(_shown(value["value"])) for value in values
+    )
 
 
 def _shown(value: Any) -> str:

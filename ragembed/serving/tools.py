@@ -24,7 +24,7 @@ from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak, relevance_word
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import FileState
-from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.search.snippet import QueryWords, cuts
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
@@ -279,11 +279,16 @@ def _hits(
     for number, (hit, state) in enumerate(zip(hits, store.file_states(hits), strict=True), 1):
         check()
         whole, headings = _passage(hit, state), [hit.chunk.title, *hit.chunk.headings]
-        lines = {**whole, "text": words.snippet(whole["text"], headings)[0], "truncated": True}
+        snippet, _ = words.snippet(whole["text"], headings)
+        lines = {**whole, "text": snippet, "truncated": True}
         head = f"{number}. {_heading(whole)}"
         if lines["text"] == whole["text"]:
             lines = whole
-        texts = [head, f"{head}\n{indent(lines['text'], _INDENT)}", f"{head}\n{_fenced(whole['text'])}"]
+        texts = [
+            head,
+            f"{head}\n{indent(snippet.join(cuts(whole['text'], snippet)), _INDENT)}",
+            f"{head}\n{_fenced(whole['text'])}",
+        ]
         values = [{**whole, "text": "", "truncated": True}, lines, whole]
         forms.append(list(zip(texts, values, strict=True)))
         sizes.append([_size(text, value, arguments["structured"]) for text, value in forms[-1]])

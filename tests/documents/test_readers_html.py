@@ -7,6 +7,7 @@ import pytest
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import read
 from ragembed.errors import DocumentError
+from ragembed.reports.page import page
 
 
 def parsed(text: str | bytes) -> ParsedDocument:
@@ -184,6 +185,16 @@ def test_broken_markup_is_read_or_rejected() -> None:
     assert parsed("<p>a<b>c</p></div></table><li>d<h2>e").text.split() == ["ac", "-", "d", "e"]
     with pytest.raises(DocumentError, match="contains no text"):
         parsed("<html><body><img src=x></body></html>")
+
+
+def test_an_empty_item_gives_its_label_to_nothing() -> None:
+    document = parsed("<ul><li><button>Light</button></li></ul><h1>Ownership</h1><p>A set of rules.</p>")
+    assert document.text.strip() == "Ownership\n\nA set of rules."
+
+
+def test_pages_of_ragembed_are_skipped() -> None:
+    with pytest.raises(DocumentError, match="a page that ragembed wrote"):
+        parsed(page("Report", "about", []))
 
 
 def test_end_tag_without_a_heading_drops_nothing() -> None:

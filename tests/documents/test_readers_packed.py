@@ -79,7 +79,7 @@ def test_pptx_slides_are_pages_with_notes() -> None:
         ("text", "spoken", ("Slide 2",)),
     ]
     assert document.page_numbers == [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
-    assert document.title is None
+    assert document.title == "Slide 1"
 
 
 CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'

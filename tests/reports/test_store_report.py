@@ -14,10 +14,10 @@ from io import BytesIO
 import numpy as np
 import pytest
 
+from ragembed.html_elements import OWN_PAGE
 from ragembed.indexes import Store
 from ragembed.reports import collect
 from ragembed.reports.collect import QueryResult, ShownChunk
-from ragembed.reports.page import _BEGINNING
 from ragembed.reports.store_report import page_of, report
 from tests.browser import running_browser
 from tests.reports.conftest import TOPICS
@@ -80,7 +80,7 @@ def test_the_command_writes_one_file_and_never_another(cli, store, in_folder):
     assert re.search(r"report\.html: [\d.]+ KB, \d+ chunks, \d+ clusters", written.stdout)
     assert re.search(r"keeps \d+% of the 10 nearest neighbours", written.stdout)
     first = (in_folder / "report.html").read_bytes()
-    assert first.startswith(_BEGINNING)
+    assert first.startswith(OWN_PAGE)
     summary = json.loads(cli("report", "--store", store, "--query", QUERIES[0], "--json").stdout)
     assert (in_folder / "report.html").read_bytes() == first
     assert summary["bytes"] == len(first)

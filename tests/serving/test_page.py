@@ -313,7 +313,7 @@ def test_results_appear_while_typing(tab):
     before = len(page.requests)
     page.keyboard.type("writer lock", delay=5)
     page.wait_for_selector("#results .place")
-    assert "docs/locks.md:1-3" in places(page)
+    assert "docs: docs/locks.md:1-3" in places(page)
     assert len(page.requests) - before < len("writer lock")
     assert page.title() == "writer lock – ragembed"
     shared = tab(urlsplit(page.url).path + "?" + urlsplit(page.url).query)

@@ -27,6 +27,7 @@ from ragembed.documents.readers.structure import (
     text_of,
 )
 from ragembed.errors import DocumentError
+from ragembed.html_elements import OWN_PAGE
 
 Attributes = dict[str, str]
 
@@ -86,6 +87,8 @@ SHORTEST_PAGE = 80
 
 def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a web page, with the source line of each text line. A template without text is source code."""
+    if file.data.startswith(OWN_PAGE):
+        raise DocumentError("a page that ragembed wrote")
     text = decode_html(file.data)
     page = parse_page(text)
     if len(page.text) < LONGEST_TEMPLATE and not TEMPLATE.sub("", page.text).strip() and SCRIPT.search(text):
@@ -380,12 +383,12 @@ class _HtmlParser(HTMLParser):
             if tag == "p":
                 self._end_paragraph()
         elif tag in LIST_TAGS:
-            self.content.end_line()
+            self._end_item()
             del self._lists[-1:]
             if not self._lists:
                 self.end_block()
         elif tag in ("li", "dt"):
-            self.content.end_line()
+            self._end_item()
         elif tag in ("dd", "dl"):
             self.end_block()
             if tag == "dl":
@@ -408,6 +411,11 @@ class _HtmlParser(HTMLParser):
             label = f"{numeral(numbers.kind, number)}."
             numbers.number = number + numbers.step
         self.content.prefix = f"{indent(len(self._lists) - 1)}{label} "
+
+    def _end_item(self) -> None:
+        """End the last line of a list item; an empty item has no label."""
+        self.content.end_line()
+        self.content.prefix = ""
 
     def _start_definition(self, tag: str, attributes: Attributes) -> None:
         if tag == "dl":

@@ -70,7 +70,7 @@ def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
         if piece.tag == "page":
             builder.place += 1
             reading.add_slide(piece)
-    yield reading.document()
+    yield reading.document(builder.first_heading)
 
 
 def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
@@ -131,10 +131,10 @@ class _OpenDocument:
         """Return the document properties. Broken properties are a warning."""
         return core_properties(self._optional("meta.xml"))
 
-    def document(self) -> ParsedDocument:
-        """Return the text that was built, with the properties."""
+    def document(self, title: str = "") -> ParsedDocument:
+        """Return the text that was built, with the properties; ``title`` is its title if they have none."""
         properties = self.properties()
-        return with_properties(self.builder.paged(properties.get("title")), properties)
+        return with_properties(self.builder.paged(properties.get("title") or title), properties)
 
     def add(self, element: Element, label: str = "") -> None:
         """Add a heading, paragraph, list, row, shape or group. Other elements have no text, such as tracked changes."""

@@ -33,7 +33,10 @@ FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
 
 
 def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
-    """Read a PowerPoint file. Slides are pages with their notes and comments. A broken one is a warning."""
+    """Read a PowerPoint file. Slides are pages with their notes and comments. A broken one is a warning.
+
+    Without a title in its properties, the title of the file is that of its first slide.
+    """
     package = ZipPackage(file.data, "PowerPoint file", NAMESPACES)
     main = main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)
@@ -62,7 +65,7 @@ def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
     properties = properties_of(package, file.options)
     if properties.get("title") == "PowerPoint Presentation":
         del properties["title"]
-    yield with_properties(builder.paged(properties.get("title")), properties)
+    yield with_properties(builder.paged(properties.get("title") or builder.first_heading), properties)
 
 
 def _add_slide(

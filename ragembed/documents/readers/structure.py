@@ -358,6 +358,11 @@ class OutlineBuilder(TextBuilder):
         self.end_table()
         self._add_notes(self._take_notes())
 
+    @property
+    def first_heading(self) -> str:
+        """The first heading, or an empty string."""
+        return next((block.headings[-1] for block in self.blocks if block.kind == "heading"), "")
+
     def paged(self, title: str | None) -> ParsedDocument:
         """Return the document with its pages or slides, or without places if it has none."""
         pages = self.places if self.place else ()
