@@ -59,13 +59,10 @@ def ask(
 
     The notes are printed, too: parts of the filter that match nothing, stores that are left out, unfinished runs.
     """
-
-    def read() -> tuple[Answer, list[str], str | None]:
-        noted = [] if condition is None else opened.filter_notes(condition)
-        return question(), noted, opened.incomplete
-
     with collected_notes() as collected:
-        answer, noted, incomplete = opened.read(read)
+        answer, noted, incomplete = opened.read(
+            lambda: (question(), [] if condition is None else opened.filter_notes(condition), opened.incomplete)
+        )
     notes = say_notes([*noted, *collected])
     say_left_out(opened, mode)
     say_incomplete(incomplete)

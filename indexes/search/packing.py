@@ -196,7 +196,8 @@ class _Packer:
             ):
                 heapq.heappush(waiting, replace(candidate, priority=candidate.priority + _OF_LONG_FILE))
                 continue
-            if is_new and self._near.place(candidate.stored.record.chunk.embedded_text) is not None:
+            chunk = candidate.stored.record.chunk
+            if is_new and self._near.place(chunk.embedded_text, chunk.text) is not None:
                 continue
             if not self._add(candidate.stored, cut=candidate.rank == 0 and is_hit):
                 if is_hit:

@@ -32,6 +32,9 @@ WORDS_PER_NEW_ONE = 10
 WORDS_PER_NEW_NUMBER = 100
 """Words per new number that a near-duplicate may contain. Table rows that differ by a number are not duplicates."""
 
+LEAST_BODY = 200
+"""Number of characters from which equal texts are duplicates, also below other headings."""
+
 _BITS = 32
 """Bits for the number of a word. No memory can hold so many different words."""
 
@@ -54,19 +57,21 @@ class NearDuplicates:
         self._kept: list[set[int]] = []
         self._holders: dict[int, list[int]] = {}
 
-    def place(self, text: str) -> int | None:
+    def place(self, text: str, body: str = "") -> int | None:
         """Return the number of the first kept text that ``text`` nearly duplicates, or keep ``text`` and return None.
 
-        Kept texts are numbered from 0.
+        Kept texts are numbered from 0. ``body`` is a text without its headings.
         """
-        if text in self._seen:
-            return self._seen[text]
+        if (known := self._seen.get(text, self._seen.get(body) if body else None)) is not None:
+            return known
         words = words_of(text)
         shingles = self._shingles(words)
         number = self._same_words.get(words) if words else None
         if number is None and len(words) >= LEAST_WORDS:
             number = next((kept for kept in self._likely(words, shingles) if self._covers(kept, words, shingles)), None)
         self._seen[text] = len(self._kept) if number is None else number
+        if len(body) >= LEAST_BODY:
+            self._seen[body] = self._seen[text]
         if number is None:
             self._same_words.setdefault(words, len(self._kept))
             self._kept.append(set(shingles))
@@ -250,7 +255,7 @@ def _ordered(stream: CandidateStream, ranking: RankingOptions, groups: list[list
     done = 0
     for read, hit in enumerate(stream.candidates, 1):
         check()
-        number = None if near is None else near.place(hit.chunk.embedded_text)
+        number = None if near is None else near.place(hit.chunk.embedded_text, hit.chunk.text)
         if number is not None:
             groups[number].append(hit)
             if number < done:

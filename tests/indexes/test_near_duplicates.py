@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.ranking import NearDuplicates, words_of
+from ragembed.indexes.search.ranking import LEAST_BODY, NearDuplicates, words_of
 
 PROSE = (
     "The writer takes the lock of the store before it adds a segment, and gives it back when the transaction is "
@@ -148,3 +148,10 @@ def test_no_duplicate_is_missed_among_many_texts(seed, vocabulary):
 def test_repetitive_texts_do_not_slow_down_the_word_pattern():
     for text in ("1" + "." * 100_000, "-" * 100_000, "=" * 99_999, "x" * 100_000, "错" * 100_000, "1," * 50_000):
         assert is_duplicate(text, text)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(LEAST_BODY, 0), (LEAST_BODY - 1, None)])
+def test_an_equal_text_below_other_headings_is_a_duplicate_if_it_is_long(length, expected):
+    near, body = NearDuplicates(), "the option is off ".ljust(length, "x")
+    assert near.place(f"Configuration of the install command\n{body}", body) is None
+    assert near.place(f"Settings of the program, in the order of their names\n{body}", body) == expected
