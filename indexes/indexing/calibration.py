@@ -7,7 +7,7 @@ Relevance is fitted without judgements, on two groups of queries:
   share the subject and some words.
 
 A logistic regression finds the weights of cosine and matched share. A second one, of the sum alone, finds its scale
-(Platt 1999); there, the second group counts as 80 % answered. Each file counts the same: the rows of a table resemble
+(Platt 1999); there, the second group counts as 95 % answered. Each file counts the same: the rows of a table resemble
 one another more than a question resembles its answer. If the sum does not tell the groups apart, there is no fit.
 """
 
@@ -57,7 +57,7 @@ _RESULTS = 10
 _GROWTH = 2
 """Growth of a store since the fit that makes a new fit necessary."""
 
-_ANSWERED = 0.8
+_ANSWERED = 0.95
 """Probability that a store answers a sentence of one of its chunks without this chunk."""
 _LEAST_AUC = 0.75
 """Probability that a sentence of the store has a higher relevance than an everyday sentence, to keep a fit."""
