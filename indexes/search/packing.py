@@ -35,7 +35,7 @@ _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
 _WIDENING_STEP, _OUTSIDE, _OF_LONG_FILE = 8, 1000, 5000
 """Ranks by which a neighbour comes after its hit, and by which pieces come later: neighbours outside the section of
-their hit, and pieces of a file that has half of the budget."""
+their hit, and neighbours in a file that has half of the budget."""
 _LEAST_ROOM = 5
 """Number of tokens below which nothing more is tried."""
 _LEAST_CUT = 60
@@ -191,6 +191,7 @@ class _Packer:
             file = self._file_of(candidate.stored)
             if (
                 is_new
+                and not is_hit
                 and candidate.priority < _OF_LONG_FILE
                 and 2 * self._cost(file, file.content) > self._room_at_first
             ):

@@ -272,17 +272,21 @@ def test_a_small_budget_gives_a_part_of_the_best_hit(store, query):
     assert context.blocks[0].ids == (store.search(query, 1)[0].id,)
 
 
-def test_a_file_with_half_of_the_budget_waits_for_others(in_folder, tiny_model):
+def test_neighbours_in_a_file_with_half_of_the_budget_wait_for_others(in_folder, tiny_model):
     docs = in_folder / "docs"
     docs.mkdir()
-    for name, repeated in (("long", 3), ("other", 1)):
-        parts = [f"{'writer lock ' * repeated}{WORDS[i]} {WORDS[i + 1]} {i}\n\n" * 4 for i in range(8)]
+    draw = random.Random(0)
+    for name in ("long", "other"):
+        parts = [f"writer lock {' '.join(draw.choices(WORDS, k=20))}\n\n" for _ in range(20)]
         (docs / f"{name}.txt").write_text("".join(parts))
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("normalize",))
     index_files(IndexingRequest(in_folder / ".ragembed", (docs,), IndexingOptions(chunk_tokens=40), config))
     with Store.open(in_folder / ".ragembed") as store:
         hits = sorted(store.search("writer lock", 30, "lexical"), key=lambda hit: "other" in hit.source)
-        context = store.pack(hits, 500, "writer lock")
+        firsts = [next(hit for hit in hits if name in hit.source) for name in ("long", "other")]
+        context = store.pack(firsts, 500, "writer lock")
+        every_hit = store.pack(hits, 500, "writer lock")
     sizes = {Path(block.path).stem: estimated_tokens(block.text) for block in context.blocks}
     assert 150 < sizes["long"] < 350
     assert sizes["other"] > 100
+    assert {Path(block.path).stem for block in every_hit.blocks} == {"long"}  # hits do not wait
