@@ -84,7 +84,7 @@ class QueryWords:
         lines = text.split("\n")
         fields = 0 if (match := _FIELDS.match(text)) is None else match[0].count("\n")
         said, terms = self._terms_of_lines(text, lines, fields)
-        shown = Terms().union(*(self._query_terms_of(word) for line in headings if line for _, _, word in _words(line)))
+        topic = Terms().union(*(self._query_terms_of(word) for line in headings if line for _, _, word in _words(line)))
         most = MAX_LINES_OF_ROW if _ROW.fullmatch(text) else MAX_LINES
         filled = [
             number
@@ -106,7 +106,7 @@ class QueryWords:
             telling = window[:-1] if leads(start + len(window) - 1) else window
             of_lines = Terms().union(*(terms[number] for number in window))
             seen = Terms().union(*(said[number] for number in telling))
-            return len(seen) + len(seen - shown) + len(of_lines), bool(terms[window[0]]), -start
+            return len(seen) + len(seen - topic) + len(of_lines), bool(terms[window[0]]), -start
 
         start = max((at for at in range(len(filled)) if at <= len(filled) - most or begins(at)), key=value)
         stop = min(start + most, len(filled))
@@ -157,8 +157,8 @@ class QueryWords:
         found = [(start, terms) for start, _, word in self._words_of(line) if (terms := self._query_terms_of(word))]
         sentences = {0, *(match.end() for match in _SENTENCE_END.finditer(line))}
         places = [start for start, _ in found]
-        before = {max(place - window // 8, 0): place for place in places}
-        words = {start and (line.find(" ", start, place) + 1 or start) for start, place in before.items()}
+        soon_before = {max(place - window // 8, 0): place for place in places}
+        words = {start and (line.find(" ", start, place) + 1 or start) for start, place in soon_before.items()}
 
         def value(start: int) -> tuple[int, bool, int]:
             terms = Terms().union(*(terms for place, terms in found if start <= place < start + window))

@@ -83,7 +83,7 @@ def _is_built_for_cpus() -> bool:
         return False
     with suppress(OSError):
         built = Path(spec.origin).with_name("version.py").read_text("utf-8")
-        return len(re.findall(r"^(?:cuda|hip)\b.*= None$", built, re.MULTILINE)) == len(("cuda", "hip"))
+        return {"cuda", "hip"} <= {*re.findall(r"^(cuda|hip)\b.*= None$", built, re.MULTILINE)}
     return False
 
 

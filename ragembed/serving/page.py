@@ -40,6 +40,7 @@ from ragembed.serving.tool_schemas import EVERY, MOST_COMPARED
 _FACETS = "folder,type,date,metadata"
 _FACET_TITLES = {"folder": "Folder", "type": "Type", "date": "Month", "tags": "Tag", "tag": "Tag"}
 _UNIQUE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:|.{41}")
+"""The beginning of a moment, or of a text that is longer than a name."""
 _STEP, _MOST_RESULTS = 10, 100
 _LONGEST_TEXT = 8_000
 """Number of characters of a chunk that are shown. Only a text without spaces is longer."""
