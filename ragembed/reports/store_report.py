@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _TEXT_BYTES = 1_150_000
 _LONGEST, _SHORTEST = 400, 60
 _KINDS_SHOWN, _REASONS_SHOWN = 12, 20
 _EXCERPT = 160
+_MARKS = re.compile(r"^\s*(?:#{1,6}|[-*+>])\s+|`", re.MULTILINE)
 
 
 def report(
@@ -96,7 +98,7 @@ def _overview(data: ReportData) -> Element:
     # What the store holds and what to do, in sentences; those about work to do have its command.
     held = [element("li", text) for text in _contents(data)]
     work = [element("li", text, " ", element("code", command)) for text, command in _work(data)]
-    done = element("li", "Nothing to do: the fit is up to date, and the last run is complete.")
+    done = element("li", "No command is due: the fit is up to date, and the last run is complete.")
     sampled = f"Languages of {read:,} files" + ("" if read == status["files"] else ", evenly spread")
     return section(
         "overview",
@@ -445,4 +447,5 @@ def _index(status: Mapping[str, Any]) -> Element:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """Return a text as one line, without the marks of headings, lists and inline code."""
+    return " ".join(_MARKS.sub("", text).split())

@@ -113,6 +113,7 @@ def test_the_sections_show_what_the_store_knows(page):
         "The largest topics are ",
     ):
         assert text in found.text
+    assert " # " not in found.text  # passages have no marks of headings
     assert {f"docs/copy{n}.txt" for n in range(3)} <= set(re.findall(r"docs/copy\d.txt", found.text))
     assert "wing" in found.text
     words = json.loads(found.data)["colourings"][0]["values"]
