@@ -306,7 +306,7 @@ def test_unsupported_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="nosuch://docs cannot be accessed: fsspec does not support nosuch://"):
         discover([RemotePath("nosuch://docs")])
     fsspec.register_implementation("undriven", "no_such_package.sub.FileSystem", errtxt="Install it", clobber=True)
-    with pytest.raises(ConfigError, match=r"its driver is not installed: .*pip install .*no_such_package \(.*Install it"):
+    with pytest.raises(ConfigError, match=r"driver is not installed: .*pip install .*no_such_package \(.*Install it"):
         discover([RemotePath("undriven://docs")])
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(MissingExtraError, match=r"reading memory://docs needs .*'fsspec'.*\[documents\]"):
