@@ -46,7 +46,7 @@ def assert_same(found, expected, lengths):
         assert mine.dtype == np.float32
         assert mine.shape == other.shape
         for row, length in enumerate(lengths):
-            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=5e-5)
+            np.testing.assert_allclose(mine[row, :length], other[row, :length], atol=2e-5)
 
 
 @given(lengths=LENGTHS)
